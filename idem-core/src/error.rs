@@ -68,6 +68,9 @@ pub enum ErrorKind {
     /// A stored row cannot be read.
     #[error("stored record is corrupt: look at the row by hand")]
     Corrupt,
+    /// The operation is done, but its answer was too large to keep, or could not be written down.
+    #[error("operation is done, but its answer was not kept: do not retry")]
+    AnswerNotKept,
     /// The caller asked for something that cannot be: the source says what and what to do.
     #[error("invalid request")]
     InvalidRequest,
@@ -90,6 +93,13 @@ impl Error {
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.source = Some(source.into());
+        self
+    }
+
+    /// The same error, of a larger operation whose write ended like this.
+    #[must_use]
+    pub fn with_write_outcome(mut self, write_outcome: WriteOutcome) -> Self {
+        self.write_outcome = write_outcome;
         self
     }
 
@@ -122,6 +132,7 @@ impl Error {
             | ErrorKind::Draining => true,
             ErrorKind::UnknownFingerprint
             | ErrorKind::Corrupt
+            | ErrorKind::AnswerNotKept
             | ErrorKind::InvalidRequest
             | ErrorKind::Misconfigured
             | ErrorKind::Internal => false,

@@ -298,3 +298,206 @@ fn seal(key: Option<&HashKey>, contents: &[(Part, [u8; 32])]) -> Fingerprint {
     }
     Fingerprint::encode(key.map(HashKey::id), &total.finish(), &parts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Fingerprint, HashKey};
+    use super::{FingerprintBuilder, FingerprintError};
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn request() -> FingerprintBuilder<'static> {
+        Fingerprint::builder("POST /v1/charges")
+    }
+
+    fn fingerprint(builder: FingerprintBuilder<'_>) -> Fingerprint {
+        builder.finish().unwrap().current().clone()
+    }
+
+    /// Golden values, made with another implementation of the module's table.
+    /// They are stored in databases: if this test fails, the code is wrong.
+    #[test]
+    fn fingerprints_of_scheme_1_never_change() {
+        let key = HashKey::new("2031-a", [7; 32]).unwrap();
+        let full = || {
+            request()
+                .path_parameter("b", "2")
+                .path_parameter("a", "1")
+                .query("z", "\u{e4}")
+                .query("a", "")
+                .header("X-B", [0xff])
+                .header("x-a", "2")
+                .header("X-A", "1")
+        };
+        let table = [
+            ("0100ead92477309f59300a47fe412f089e24e76848c1e0d2e4f8a1fd0daec2314c5a01010e5bc08ffca225c5", request()),
+            (
+                "01009f4203f178d7cd51e5ef93eae0862468a706e15c270cb12c6d9db7afcc1dd3cd02010e5bc08ffca225c505ce369e8af8731930",
+                request().json(br#" { "b": 1.0, "a": "\u00e4" } "#),
+            ),
+            (
+                "01006feb5c05e57ebb7ca112fc08f1fac9415e1fc1fc682af72e70ecbef3fe5a182202010e5bc08ffca225c50505c580a5a93aeb79",
+                request().json(b"{"),
+            ),
+            (
+                "0100d24310c540861ac3f2dd347e8bb2a864b972515c527e8c629c8bf4136cd7cd2602010e5bc08ffca225c505eaf9b44582984b56",
+                request().bytes(b"{"),
+            ),
+            (
+                "010023726b3016efb3b998d8454dc486543d4c66df5bc88f142a37ed21893a70f9d805010e5bc08ffca225c50286be4d694f96575703e5472ff542301a6b048d490bf959214f6f054eed64d73485c230",
+                full().bytes(b""),
+            ),
+            (
+                "0106323033312d618657d72bbe7b8aa544c128d08a74c0ab7889d7a7ee968b3f01ecf73d748f65b505012361b7eaea85ab7e0249b9d3b6bd78c9ec03235edfacad9b506a04ff36e09e1db44dd8054e7737f3b4aea2b5",
+                full().json(b"[]").hash_key(&key),
+            ),
+        ];
+        for (golden, builder) in table {
+            assert_eq!(hex::encode(fingerprint(builder).to_bytes()), golden);
+        }
+    }
+
+    #[test]
+    fn bodies_of_different_modes_differ() {
+        let mut seen = HashMap::new();
+        let bodies = [
+            ("none", request()),
+            ("empty bytes", request().bytes(b"")),
+            ("empty json", request().json(b"")),
+            ("json", request().json(b"1")),
+            ("bytes", request().bytes(b"1")),
+            ("not json", request().json(b"{")),
+            ("not json, as bytes", request().bytes(b"{")),
+            ("json of the tag", request().json(b"\"json\"")),
+            ("duplicate", request().json(br#"{"a":1,"a":1}"#)),
+            ("duplicate in other words", request().json(br#"{"a":1, "a":1}"#)),
+        ];
+        for (name, builder) in bodies {
+            assert_eq!(seen.insert(fingerprint(builder), name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_body_and_key_count() {
+        let (one, two) = (HashKey::new("a", [1; 16]).unwrap(), HashKey::new("b", [2; 16]).unwrap());
+        let last = fingerprint(request().json(b"1").bytes(b"2").hash_key(&one).hash_key(&two));
+        assert_eq!(last, fingerprint(request().bytes(b"2").hash_key(&two)));
+    }
+
+    #[test]
+    fn secrets_and_ids_make_different_fingerprints() {
+        let a1 = HashKey::new("a", [1; 16]).unwrap();
+        let a2 = HashKey::new("a", [2; 16]).unwrap();
+        let digest = |key: &HashKey| fingerprint(request().hash_key(key)).to_bytes()[3..].to_vec();
+        assert!(digest(&a1).iter().zip(digest(&a2)).filter(|(x, y)| *x != y).count() > 16);
+        let keyed = digest(&a1);
+        let plain = fingerprint(request()).to_bytes()[2..].to_vec();
+        // The short digest is keyed as well as the total.
+        assert_ne!(keyed[..32], plain[..32]);
+        assert_ne!(keyed[33..], plain[33..]);
+    }
+
+    #[test]
+    fn only_size_is_an_error() {
+        let body = br#"{"a": 1}"#;
+        assert!(request().json(body).body_limit(8).finish().is_ok());
+        let error = request().json(body).body_limit(7).finish().unwrap_err();
+        assert_eq!(error, FingerprintError::BodyTooLarge { length: 8, limit: 7 });
+        let large = vec![b' '; FingerprintBuilder::DEFAULT_BODY_LIMIT + 1];
+        assert!(request().json(&large).finish().is_err());
+        assert!(request().json(&large[1..]).finish().is_ok());
+        assert!(request().bytes(&large).body_limit(0).finish().is_ok());
+    }
+
+    /// Bodies that are equal up to their last byte, at lengths where buffers end.
+    #[test]
+    fn the_whole_body_counts() {
+        for length in [1, 55, 56, 63, 64, 65, 4095, 4096, 65_537, 3 << 20] {
+            let one = vec![b'a'; length];
+            let mut two = one.clone();
+            *two.last_mut().unwrap() = b'b';
+            assert_ne!(fingerprint(request().bytes(&one)), fingerprint(request().bytes(&two)));
+        }
+    }
+
+    #[test]
+    fn order_matters_where_it_has_a_meaning() {
+        let query = |one, two| fingerprint(request().query(one, "1").query(two, "2"));
+        assert_ne!(
+            fingerprint(request().query("a", "1").query("b", "2")),
+            fingerprint(request().query("b", "2").query("a", "1")),
+        );
+        assert_ne!(query("a", "b"), query("b", "a"));
+        assert_eq!(
+            fingerprint(request().path_parameter("a", "1").path_parameter("b", "2")),
+            fingerprint(request().path_parameter("b", "2").path_parameter("a", "1")),
+        );
+        assert_eq!(
+            fingerprint(request().header("A", "1").header("b", "2").header("a", "3")),
+            fingerprint(request().header("B", "2").header("a", "1").header("A", "3")),
+        );
+        assert_ne!(
+            fingerprint(request().header("a", "1").header("a", "3")),
+            fingerprint(request().header("a", "3").header("a", "1")),
+        );
+    }
+
+    #[test]
+    fn debug_shows_no_content() {
+        let key = HashKey::new("k", "secretsecretsecret").unwrap();
+        let builder = request().path_parameter("secret", "secret").query("secret", "secret");
+        let builder = builder.header("secret", "secret").json(b"secret").hash_key(&key);
+        let shown = format!("{builder:?} {:?}", builder.clone().finish());
+        assert!(!shown.contains("secret") && !shown.contains("charges"), "{shown}");
+    }
+
+    /// What a request is made of, as data: parts that may easily run together.
+    type Parts = (String, [Vec<(String, String)>; 3], Option<(bool, Vec<u8>)>);
+
+    fn parts() -> impl Strategy<Value = Parts> {
+        let text = || "[ab]{0,2}";
+        let pairs = || prop::collection::vec((text(), text()), 0..3);
+        let body = prop::option::of((any::<bool>(), prop::collection::vec(b'0'..=b'1', 0..2)));
+        (text(), [pairs(), pairs(), pairs()], body)
+    }
+
+    fn build(parts: &Parts) -> FingerprintBuilder<'_> {
+        let (operation, [path, query, headers], body) = parts;
+        let mut builder = Fingerprint::builder(operation);
+        for (name, value) in path {
+            builder = builder.path_parameter(name, value);
+        }
+        for (name, value) in query {
+            builder = builder.query(name, value);
+        }
+        for (name, value) in headers {
+            builder = builder.header(name, value);
+        }
+        match body {
+            Some((true, body)) => builder.json(body),
+            Some((false, body)) => builder.bytes(body),
+            None => builder,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn different_parts_never_collide(mut one in parts(), mut two in parts(), mix in 0usize..6) {
+            // Mostly different in one place, which two random requests seldom are.
+            match mix {
+                0 => two.1 = one.1.clone(),
+                1 => two = (two.0, one.1.clone(), one.2.clone()),
+                2 => two = (one.0.clone(), one.1.clone(), two.2),
+                3 => two = (one.0.clone(), [one.1[1].clone(), one.1[0].clone(), one.1[2].clone()], one.2.clone()),
+                4 => two = (one.0.clone(), two.1, one.2.clone()),
+                _ => {}
+            }
+            let fingerprints = (fingerprint(build(&one)), fingerprint(build(&two)));
+            for parts in [&mut one, &mut two] {
+                parts.1[0].sort_by(|left, right| left.0.cmp(&right.0));
+                parts.1[2].sort_by(|left, right| left.0.cmp(&right.0));
+            }
+            prop_assert_eq!(fingerprints.0 == fingerprints.1, one == two);
+        }
+    }
+}

@@ -209,6 +209,17 @@ mod tests {
         assert_eq!(candidates.compare(&other_body), differs(Part::Body));
     }
 
+    /// A part that cannot be named does not hide one that can.
+    #[test]
+    fn an_unknown_part_is_passed_over() {
+        let mut bytes = stored(Fingerprint::builder("POST /v1/charges").json(b"1")).to_bytes();
+        let body = bytes.len() - 9;
+        bytes[body] = 200;
+        let unknown = Fingerprint::from_bytes(&bytes).unwrap();
+        let candidates = Fingerprint::builder("POST /v1/charges").json(b"2").finish().unwrap();
+        assert_eq!(candidates.compare(&unknown), differs(Part::Body));
+    }
+
     #[test]
     fn a_later_scheme_is_unknown() {
         let candidates = request().finish().unwrap();

@@ -152,8 +152,7 @@ impl Canonicalizer<'_> {
     fn value(&mut self, next: u8) -> Result<Option<u8>, NotCanonical> {
         match next {
             b'"' => {
-                let text = self.string()?;
-                self.write_string(&text);
+                self.string()?;
             }
             b'-' | b'0'..=b'9' => {
                 let (text, _) = self.lexer.num_bytes().validated().map_err(|_| NotCanonical::Syntax)?;
@@ -255,9 +254,8 @@ impl Canonicalizer<'_> {
         if next != Some(b'"') {
             return Err(NotCanonical::Syntax);
         }
-        let name = self.string()?;
         let start = self.output.len();
-        self.write_string(&name);
+        let name = self.string()?;
         if self.peek()? != b':' {
             return Err(NotCanonical::Syntax);
         }
@@ -331,32 +329,30 @@ impl Canonicalizer<'_> {
 }
 
 impl<'a> Canonicalizer<'a> {
-    /// Reads a string from its opening quotation mark.
+    /// Copies a string, from its opening quotation mark, and returns its text.
     fn string(&mut self) -> Result<Cow<'a, str>, NotCanonical> {
         use hifijson::{escape, str};
 
-        self.lexer.discarded().str_string().map_err(|error| match error {
+        let text = self.lexer.discarded().str_string().map_err(|error| match error {
             str::Error::Utf8(_) => NotCanonical::InvalidUtf8,
             str::Error::Escape(escape::Error::InvalidChar(_) | escape::Error::ExpectedLowSurrogate) => {
                 NotCanonical::LoneSurrogate
             }
             _ => NotCanonical::Syntax,
-        })
-    }
-
-    fn write_string(&mut self, text: &Cow<'a, str>) {
+        })?;
         self.output.push(b'"');
-        match text {
+        match &text {
             // A stretch of the input has no escapes, and so nothing to escape.
             Cow::Borrowed(text) => self.output.extend_from_slice(text.as_bytes()),
-            Cow::Owned(text) => escape(text, &mut self.output),
+            Cow::Owned(text) => write_escaped(text, &mut self.output),
         }
         self.output.push(b'"');
+        Ok(text)
     }
 }
 
 /// Appends `text` with the escapes of RFC 8785 section 3.2.2.2.
-fn escape(text: &str, output: &mut Vec<u8>) {
+fn write_escaped(text: &str, output: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for byte in text.bytes() {
         let short = match byte {
@@ -392,5 +388,348 @@ fn utf16_order(left: &str, right: &str) -> Ordering {
         None => left.len().cmp(&right.len()),
         Some((left @ 0xee.., right @ 0xee..)) if (left < 0xf0) != (right < 0xf0) => right.cmp(&left),
         Some((left, right)) => left.cmp(&right),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limits, NotCanonical, canonicalize, utf16_order};
+    use proptest::prelude::*;
+    use serde_json::{Map, Value};
+
+    fn canonical(text: impl AsRef<[u8]>) -> Result<String, NotCanonical> {
+        canonicalize(text.as_ref(), Limits::default()).map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn known_texts() {
+        let table = [
+            ("null", "null"),
+            (" true\n", "true"),
+            ("\t[ ]\r\n", "[]"),
+            ("{ }", "{}"),
+            ("[1 , 2,[ ],{ }]", "[1,2,[],{}]"),
+            (r#"{"b":1,"a":2}"#, r#"{"a":2,"b":1}"#),
+            (r#"{"a":{"y":1,"x":[{"d":1,"c":{}}]},"A":0}"#, r#"{"A":0,"a":{"x":[{"c":{},"d":1}],"y":1}}"#),
+            (
+                r#"[{"b":{"d":1,"c":2},"a":{"b":1,"a":2}},{"b":0,"a":0}]"#,
+                r#"[{"a":{"a":2,"b":1},"b":{"c":2,"d":1}},{"a":0,"b":0}]"#,
+            ),
+            (r#"{"c":1,"a":{"q":{"z":1,"y":2}},"b":[]}"#, r#"{"a":{"q":{"y":2,"z":1}},"b":[],"c":1}"#),
+            (r#"{"":1,"\u0000":2}"#, r#"{"":1,"\u0000":2}"#),
+            (r#"{"\u0062":1,"\u0061":2}"#, r#"{"a":2,"b":1}"#),
+            // A name that is escaped in the output is sorted by what it stands for:
+            // the quotation mark comes before #, and its escape would come after.
+            ("{\"#\":1,\"\\\"\":2}", "{\"\\\"\":2,\"#\":1}"),
+            (
+                r#""\u0008\u0009\u000a\u000c\u000D\u001f\u007f\/\"\\\u00e4\u20ac""#,
+                "\"\\b\\t\\n\\f\\r\\u001f\u{7f}/\\\"\\\\\u{e4}\u{20ac}\"",
+            ),
+            (r#""\ud83d\uDE00""#, "\"\u{1f600}\""),
+            ("[1.0,-0,1E3,0.0000001,1e21]", "[1,0,1000,1e-7,1e+21]"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(canonical(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    /// The example of RFC 8785 section 3.2.3: names from five Unicode blocks.
+    #[test]
+    fn names_are_in_utf16_order() {
+        let text = r#"{"\u20ac":0,"\r":1,"\ufb33":2,"1":3,"\ud83d\ude00":4,"\u0080":5,"\u00f6":6}"#;
+        let expected = "{\"\\r\":1,\"1\":3,\"\u{80}\":5,\"\u{f6}\":6,\"\u{20ac}\":0,\"\u{1f600}\":4,\"\u{fb33}\":2}";
+        assert_eq!(canonical(text).as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn what_has_no_canonical_form() {
+        use NotCanonical::{DuplicateMember, Empty, ExponentOutOfRange, InvalidUtf8, LoneSurrogate, Syntax, TooDeep};
+
+        let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(canonical(deep(128)).as_deref(), Ok(deep(128).as_str()));
+        let too_deep = deep(129);
+        let table: &[(&[u8], NotCanonical)] = &[
+            (b"", Empty),
+            (b" \r\n\t", Empty),
+            (b"\xef\xbb\xbf1", Syntax),
+            (b"\xc2\xa01", Syntax),
+            (b"\x0c1", Syntax),
+            (b"1 2", Syntax),
+            (b"1,", Syntax),
+            (b"{}{}", Syntax),
+            (b"[]]", Syntax),
+            (b"]", Syntax),
+            (b"[1,]", Syntax),
+            (b"[,1]", Syntax),
+            (b"[1 2]", Syntax),
+            (b"[1", Syntax),
+            (b"[", Syntax),
+            (b"[}", Syntax),
+            (b"{", Syntax),
+            (b"{]", Syntax),
+            (b"{\"a\"", Syntax),
+            (b"{\"a\":", Syntax),
+            (b"{\"a\":1", Syntax),
+            (b"{\"a\":1]", Syntax),
+            (b"{\"a\":1,}", Syntax),
+            (b"{,\"a\":1}", Syntax),
+            (b"{\"a\" 1}", Syntax),
+            (b"{\"a\"::1}", Syntax),
+            (b"{\"a\":1 \"b\":2}", Syntax),
+            (b"{a:1}", Syntax),
+            (b"{1:1}", Syntax),
+            (b"'a'", Syntax),
+            (b"// c\n1", Syntax),
+            (b"nul", Syntax),
+            (b"nullx", Syntax),
+            (b"True", Syntax),
+            (b"NaN", Syntax),
+            (b"-Infinity", Syntax),
+            (b"01", Syntax),
+            (b"-01", Syntax),
+            (b"00", Syntax),
+            (b"+1", Syntax),
+            (b"-", Syntax),
+            (b"--1", Syntax),
+            (b".5", Syntax),
+            (b"1.", Syntax),
+            (b"1.e5", Syntax),
+            (b"1e", Syntax),
+            (b"1e+", Syntax),
+            (b"1e5.5", Syntax),
+            (b"1.2.3", Syntax),
+            (b"0x10", Syntax),
+            (b"1_000", Syntax),
+            (b"\"", Syntax),
+            (b"\"a", Syntax),
+            (b"\"a\nb\"", Syntax),
+            (b"\"\x00\"", Syntax),
+            (b"\"\x1f\"", Syntax),
+            (b"\"\\x41\"", Syntax),
+            (b"\"\\u12g4\"", Syntax),
+            (b"\"\\u12", Syntax),
+            (b"\"\\", Syntax),
+            (b"\"\\u{61}\"", Syntax),
+            (b"\"\xff\"", InvalidUtf8),
+            (b"\"\xc0\x80\"", InvalidUtf8),
+            (b"\"\xed\xa0\x80\"", InvalidUtf8),
+            (b"\"\xf4\x90\x80\x80\"", InvalidUtf8),
+            (b"\"\\n\xe2\x82\"", InvalidUtf8),
+            (b"{\"\xff\":1}", InvalidUtf8),
+            (b"\"\\ud800\"", LoneSurrogate),
+            (b"\"\\udc00\"", LoneSurrogate),
+            (b"\"\\ud800\\u0061\"", LoneSurrogate),
+            (b"\"\\ud800\\ud800\"", LoneSurrogate),
+            (b"\"\\udc00\\ud800\"", LoneSurrogate),
+            (b"\"\\ud800x\"", LoneSurrogate),
+            (b"{\"a\":1,\"a\":1}", DuplicateMember),
+            (b"{\"a\":1,\"\\u0061\":2}", DuplicateMember),
+            (b"{\"b\":1,\"a\":2,\"b\":3}", DuplicateMember),
+            (b"{\"a\":1,\"c\":2,\"b\":3,\"a\":4}", DuplicateMember),
+            (b"[{\"x\":{\"\":1,\"\":1}}]", DuplicateMember),
+            (b"1e9223372036854775808", ExponentOutOfRange),
+            (b"[-1e-99999999999999999999]", ExponentOutOfRange),
+            (too_deep.as_bytes(), TooDeep),
+        ];
+        for (text, reason) in table {
+            let shown = String::from_utf8_lossy(text);
+            assert_eq!(canonical(text), Err(*reason), "{shown}");
+        }
+    }
+
+    /// Members of one name may be in different objects.
+    #[test]
+    fn names_are_compared_within_their_object_only() {
+        let text = r#"{"a":{"a":1,"b":{"a":1}},"b":[{"a":1},{"a":1}]}"#;
+        assert_eq!(canonical(text).as_deref(), Ok(text));
+    }
+
+    #[test]
+    fn depth_needs_no_stack() {
+        let run = || {
+            let depth = 1_000_000;
+            let limits = Limits::default().with_depth(depth);
+            let arrays = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+            assert_eq!(canonical(&arrays), Err(NotCanonical::TooDeep));
+            assert_eq!(canonicalize(arrays.as_bytes(), limits).unwrap(), arrays.as_bytes());
+            let depth = depth / 10;
+            let objects = format!("{}1{}", r#"{"b":0,"a":"#.repeat(depth), "}".repeat(depth));
+            let sorted = format!("{}1{}", r#"{"a":"#.repeat(depth), r#","b":0}"#.repeat(depth));
+            assert_eq!(canonicalize(objects.as_bytes(), limits).unwrap(), sorted.as_bytes());
+            assert_eq!(canonical("[".repeat(1_000_000)), Err(NotCanonical::TooDeep));
+        };
+        let thread = std::thread::Builder::new().stack_size(256 * 1024);
+        thread.spawn(run).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn many_members_in_reverse_order() {
+        let members = |names: &mut dyn Iterator<Item = usize>| {
+            let list: Vec<String> = names.map(|name| format!("\"{name:06}\":{name}")).collect();
+            format!("{{{}}}", list.join(","))
+        };
+        let sorted = members(&mut (0..100_000));
+        assert_eq!(canonical(members(&mut (0..100_000).rev())), Ok(sorted.clone()));
+        assert_eq!(canonical(&sorted), Ok(sorted));
+    }
+
+    /// A document as text with a choice of order, white space and escapes.
+    fn write_variant(value: &Value, choices: &mut dyn Iterator<Item = u8>, text: &mut String) {
+        let space = |choices: &mut dyn Iterator<Item = u8>, text: &mut String| {
+            text.push_str(["", " ", "\n\t", "\r\n"][usize::from(choices.next().unwrap() % 4)]);
+        };
+        space(choices, text);
+        match value {
+            Value::String(string) => write_string_variant(string, choices, text),
+            Value::Array(elements) => {
+                text.push('[');
+                for (index, element) in elements.iter().enumerate() {
+                    if index > 0 {
+                        text.push(',');
+                    }
+                    write_variant(element, choices, text);
+                }
+                space(choices, text);
+                text.push(']');
+            }
+            Value::Object(members) => {
+                let mut members: Vec<_> = members.iter().collect();
+                members.sort_by_cached_key(|_| choices.next().unwrap());
+                text.push('{');
+                for (index, (name, member)) in members.into_iter().enumerate() {
+                    if index > 0 {
+                        text.push(',');
+                    }
+                    space(choices, text);
+                    write_string_variant(name, choices, text);
+                    space(choices, text);
+                    text.push(':');
+                    write_variant(member, choices, text);
+                }
+                space(choices, text);
+                text.push('}');
+            }
+            other => text.push_str(&other.to_string()),
+        }
+        space(choices, text);
+    }
+
+    fn write_string_variant(string: &str, choices: &mut dyn Iterator<Item = u8>, text: &mut String) {
+        text.push('"');
+        for character in string.chars() {
+            let must = character < ' ' || character == '"' || character == '\\';
+            if must || choices.next().unwrap().is_multiple_of(3) {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    text.push_str(&format!("\\u{unit:04X}"));
+                }
+            } else {
+                text.push(character);
+            }
+        }
+        text.push('"');
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[a-c]{0,3}",
+            "[\u{0}-\u{7f}]{0,6}",
+            "[a\u{d7ff}\u{e000}\u{ff5e}\u{ffff}\u{10000}\u{10ffff}]{0,3}",
+            any::<String>(),
+        ]
+    }
+
+    fn document() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            text().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 64, 8, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::vec((text(), inner), 0..8).prop_map(|members| Value::Object(Map::from_iter(members))),
+            ]
+        })
+    }
+
+    /// Changes one leaf, or the first empty container, whichever comes first in `path`.
+    fn change(value: &mut Value, path: &mut dyn Iterator<Item = usize>) {
+        match value {
+            Value::Array(elements) if !elements.is_empty() => {
+                let index = path.next().unwrap() % elements.len();
+                change(&mut elements[index], path);
+            }
+            Value::Object(members) if !members.is_empty() => {
+                let index = path.next().unwrap() % members.len();
+                change(members.values_mut().nth(index).unwrap(), path);
+            }
+            Value::Null => *value = Value::from(false),
+            Value::Bool(boolean) => *boolean = !*boolean,
+            Value::Number(number) => *value = Value::from(format!("{number}")),
+            Value::String(string) => string.push('x'),
+            other => *other = Value::from(""),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_another_implementation(document in document(), choices: [u8; 32]) {
+            let mut text = String::new();
+            write_variant(&document, &mut choices.into_iter().cycle(), &mut text);
+            let expected = serde_json_canonicalizer::to_string(&document).unwrap();
+            prop_assert_eq!(canonical(&text).unwrap(), expected);
+        }
+
+        #[test]
+        fn spelling_does_not_matter(document in document(), one: [u8; 32], two: [u8; 32]) {
+            let variant = |choices: [u8; 32]| {
+                let mut text = String::new();
+                write_variant(&document, &mut choices.into_iter().cycle(), &mut text);
+                canonical(&text).unwrap()
+            };
+            prop_assert_eq!(variant(one), variant(two));
+        }
+
+        #[test]
+        fn every_value_matters(document in document(), path: [usize; 8]) {
+            let mut other = document.clone();
+            change(&mut other, &mut path.into_iter().cycle());
+            prop_assert_ne!(canonical(document.to_string()), canonical(other.to_string()));
+        }
+
+        #[test]
+        fn a_canonical_text_is_its_own_canonical_form(document in document()) {
+            let once = canonical(document.to_string()).unwrap();
+            prop_assert_eq!(canonical(&once).unwrap(), once);
+        }
+
+        /// Bytes are accepted exactly when they are JSON, so that no laxness of
+        /// a parser gets into fingerprints.
+        #[test]
+        fn accepts_what_is_json(bytes in "[\\[\\]{}:,\"\\\\u0-3dce+. tfnruelsa-]{0,12}") {
+            // The other parser refuses numbers beyond the doubles, which need a
+            // row of three digits here.
+            let mut rows = bytes.as_bytes().windows(3);
+            prop_assume!(!rows.any(|row| row.iter().all(u8::is_ascii_digit)));
+            let expected = serde_json::from_str::<Value>(&bytes).is_ok();
+            match canonical(&bytes) {
+                Ok(_) => prop_assert!(expected),
+                Err(NotCanonical::Syntax | NotCanonical::Empty) => prop_assert!(!expected),
+                Err(_) => {}
+            }
+        }
+
+        #[test]
+        fn never_panics(bytes: Vec<u8>) {
+            let _ = canonicalize(&bytes, Limits::default());
+        }
+
+        #[test]
+        fn names_are_ordered_as_utf16(left in text(), right in text()) {
+            let expected = left.encode_utf16().cmp(right.encode_utf16());
+            prop_assert_eq!(utf16_order(&left, &right), expected);
+        }
     }
 }

@@ -300,3 +300,92 @@ impl<'a> Layout<'a> {
         Ok(Self { key_id, digest, parts })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Comparison, DecodeFingerprintError, Fingerprint, HashKey};
+    use proptest::prelude::*;
+
+    fn sample() -> Fingerprint {
+        let key = HashKey::new("key", [1; 16]).unwrap();
+        let builder = Fingerprint::builder("POST /").query("a", "1").bytes(b"");
+        builder.hash_key(&key).finish().unwrap().current().clone()
+    }
+
+    #[test]
+    fn stored_bytes_read_back() {
+        let fingerprint = sample();
+        let bytes = fingerprint.to_bytes();
+        assert_eq!(bytes.len(), 1 + 1 + 3 + 32 + 1 + 3 * 9);
+        let read = Fingerprint::from_bytes(&bytes).unwrap();
+        assert_eq!(read, fingerprint);
+        assert_eq!((read.scheme(), read.key_id()), (1, Some("key")));
+        assert_eq!(format!("{read:?}"), "Fingerprint(v1, key \"key\", 3 parts)");
+    }
+
+    #[test]
+    fn every_cut_is_refused() {
+        let bytes = sample().to_bytes();
+        for length in 0..bytes.len() {
+            let error = Fingerprint::from_bytes(&bytes[..length]).unwrap_err();
+            assert_eq!(error, DecodeFingerprintError::Truncated, "{length}");
+        }
+    }
+
+    #[test]
+    fn corrupt_bytes_are_refused() {
+        use DecodeFingerprintError::{InvalidKeyId, InvalidParts, InvalidScheme, TooLong, Truncated};
+
+        let bytes = sample().to_bytes();
+        let with = |index: usize, byte: u8| {
+            let mut bytes = bytes.clone();
+            bytes[index] = byte;
+            Fingerprint::from_bytes(&bytes).unwrap_err()
+        };
+        assert_eq!(with(0, 0), InvalidScheme);
+        assert_eq!(with(1, 33), InvalidKeyId);
+        assert_eq!(with(1, 255), InvalidKeyId);
+        assert_eq!(with(2, b' '), InvalidKeyId);
+        assert_eq!(with(2, 0x80), InvalidKeyId);
+        assert_eq!(with(37, 4), Truncated);
+        assert_eq!(with(37, 2), TooLong);
+        assert_eq!(with(38, 0), InvalidParts);
+        assert_eq!(with(38, 3), InvalidParts);
+        assert_eq!(with(47, 1), InvalidParts);
+        let longer = [bytes.as_slice(), &[0]].concat();
+        assert_eq!(Fingerprint::from_bytes(&longer), Err(TooLong));
+        let no_parts = [&[1, 0][..], &[0; 32], &[0]].concat();
+        assert_eq!(Fingerprint::from_bytes(&no_parts), Err(InvalidParts));
+    }
+
+    #[test]
+    fn later_schemes_are_kept_up_to_the_limit() {
+        for scheme in 2..=u8::MAX {
+            let bytes = vec![scheme; Fingerprint::MAX_LENGTH];
+            let read = Fingerprint::from_bytes(&bytes).unwrap();
+            assert_eq!((read.scheme(), read.key_id()), (scheme, None));
+            assert_eq!(read.to_bytes(), bytes);
+            assert_eq!(format!("{read:?}"), format!("Fingerprint(v{scheme}, not understood)"));
+        }
+        let too_long = vec![2; Fingerprint::MAX_LENGTH + 1];
+        assert_eq!(Fingerprint::from_bytes(&too_long), Err(DecodeFingerprintError::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn reading_never_panics(bytes: Vec<u8>, at in 0usize..80, byte: u8) {
+            let candidates = super::Candidates::from(sample());
+            let mut changed = sample().to_bytes();
+            let at = at % changed.len();
+            changed[at] = byte;
+            for bytes in [bytes.clone(), [&[1, 0], bytes.as_slice()].concat(), changed] {
+                if let Ok(read) = Fingerprint::from_bytes(&bytes) {
+                    prop_assert_eq!(read.to_bytes(), bytes);
+                    let _ = format!("{read:?}");
+                    let equal = candidates.compare(&read) == Comparison::Equal;
+                    prop_assert!(!equal || read.layout().unwrap().digest == sample().layout().unwrap().digest);
+                }
+            }
+        }
+    }
+}

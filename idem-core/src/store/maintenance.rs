@@ -99,12 +99,19 @@ impl Purged {
         self.settled + self.unresolved
     }
 
+    /// Adds what another batch did.
+    pub fn add(&mut self, other: &Self) {
+        self.settled += other.settled;
+        self.unresolved += other.unresolved;
+        self.oldest_expired = self.oldest_expired.max(other.oldest_expired);
+    }
+
     /// Counts one deleted record.
     pub fn count(&mut self, record: &Record, clock: Timestamp) {
         if record.status().is_settled() {
             self.settled += 1;
             let expired_for = clock.saturating_duration_since(record.expires_at);
-            self.oldest_expired = Some(self.oldest_expired.unwrap_or_default().max(expired_for));
+            self.oldest_expired = self.oldest_expired.max(Some(expired_for));
         } else {
             self.unresolved += 1;
         }

@@ -1,0 +1,268 @@
+//! A key in the caller's hands: [`Lease`].
+
+use super::outcome::Interrupted;
+use super::tenure::{Settled, Tenure};
+use super::work;
+use crate::error::{Error, ErrorKind, WriteOutcome};
+use crate::machine::Previous;
+use crate::record::{FencingToken, RecoveryPoint};
+use crate::response::Response;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// The right to run one operation, for a while: the step-by-step way to use the engine.
+///
+/// Made by [`Engine::begin`](crate::Engine::begin), finished by value with [`complete`](Lease::complete), [`fail`](Lease::fail) or
+/// [`abandon`](Lease::abandon). It is not renewed by itself: call [`renew`](Lease::renew) before [`remaining`](Lease::remaining) is zero,
+/// and stop when it is. A lease that is dropped unfinished is reported and abandoned from a spawned task, as far as that is possible; if
+/// it is not, it goes stale by itself.
+///
+/// # Examples
+///
+/// ```
+/// # use idem_core::conformance::ReferenceStore;
+/// use idem_core::{Begun, Engine, Fingerprint, Key, Request, Response, Scope, Takeover};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = ReferenceStore::default();
+/// let engine = Engine::builder(store).build()?;
+/// let fingerprint = Fingerprint::builder("POST /charges").json(br#"{"amount":1000}"#).finish()?;
+/// let request = Request::new(Scope::new("acct_1")?, Key::new("k")?, fingerprint, Takeover::Resume);
+///
+/// if let Begun::Acquired(lease) = engine.begin(request).await? {
+///     lease.begin_effect("charge").await?;
+///     // ... call the provider with lease.derived_key("charge") ...
+///     lease.complete(Response::new(201, r#"{"id":"ch_1"}"#)).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a lease that is dropped is abandoned: finish it with `complete`, `fail` or `abandon`"]
+pub struct Lease {
+    tenure: Arc<Tenure>,
+    finished: bool,
+    _tracked: TaskTrackerToken,
+}
+
+/// How a settlement of a [`Lease`] ended, when that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Settlement {
+    /// It is stored.
+    Recorded,
+    /// The lease was over and somebody took the key: this settlement changed nothing, and never will.
+    Fenced {
+        /// The new owner's answer, if there is one yet.
+        response: Option<Response>,
+    },
+}
+
+impl Lease {
+    pub(super) fn new(tenure: Arc<Tenure>) -> Self {
+        let tracked = tenure.shared().tracker.token();
+        Self { tenure, finished: false, _tracked: tracked }
+    }
+
+    pub(super) fn tenure(&self) -> &Arc<Tenure> {
+        &self.tenure
+    }
+
+    /// Takes the duty to settle off this lease.
+    pub(super) fn finish(mut self) -> Arc<Tenure> {
+        self.finished = true;
+        Arc::clone(&self.tenure)
+    }
+
+    /// Which attempt this is, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.tenure.granted().attempt
+    }
+
+    /// What is known of the attempts before this one.
+    #[must_use]
+    pub fn previous(&self) -> Previous {
+        self.tenure.granted().previous()
+    }
+
+    /// The last phase that an earlier attempt committed.
+    #[must_use]
+    pub fn recovery_point(&self) -> Option<&RecoveryPoint> {
+        self.tenure.granted().recovery_point.as_ref()
+    }
+
+    /// The number to hand to a sink that can compare.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.tenure.version().fencing_token()
+    }
+
+    /// The key to send to a provider for the external call named `label`; see
+    /// [`Identity::derived_key`](crate::Identity::derived_key).
+    #[must_use]
+    pub fn derived_key(&self, label: &str) -> String {
+        self.tenure.identity().derived_key(label)
+    }
+
+    /// For how long the lease lasts, by the owner's own clock. At zero, stop.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.tenure.remaining()
+    }
+
+    /// Marks, durably, that an external call follows. `name` is for events only.
+    ///
+    /// Extends the lease too. From here on a failure is `NoEffect` only if it is verified.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`]: do not make the call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, the mark may or may not be stored; it counts as set either way.
+    pub async fn begin_effect(&self, name: &str) -> Result<(), Interrupted> {
+        work::begin_effect(&self.tenure, name).await
+    }
+
+    /// Commits a phase: the next attempt gets `name` and `data` as its recovery point.
+    ///
+    /// Extends the lease too. `name` has 1 to 255 bytes without control characters, `data` at most the engine's limit (64 KiB).
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`]: stop. [`ErrorKind::InvalidRequest`] if name or data are out of bounds; then nothing was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, the phase may or may not be committed.
+    pub async fn checkpoint(&self, name: &str, data: impl Into<Bytes>) -> Result<(), Interrupted> {
+        work::checkpoint(&self.tenure, name, data.into()).await
+    }
+
+    /// Extends the lease to a full length from now, up to the policy's `max_run` in all.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`]: stop.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, the lease may or may not be extended; [`remaining`](Lease::remaining) counts the shorter one.
+    pub async fn renew(&self) -> Result<(), Interrupted> {
+        self.tenure.renew().await.map(drop)
+    }
+
+    /// Stores the answer: every repeat gets it, verbatim. One over the engine's limit (1 MiB) leaves a tombstone.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteOutcome::Unknown`]: the answer is true and may be given to the caller, but may not be stored. Do not run the operation
+    /// again.
+    ///
+    /// # Cancel safety
+    ///
+    /// The settlement runs in a task of its own: dropped half-way, it goes on.
+    pub async fn complete(self, response: Response) -> Result<Settlement, Error> {
+        self.settle("complete", |tenure| async move { Ok(tenure.complete(&response).await) }).await
+    }
+
+    /// Stores that nothing happened, so that a retry may run.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidRequest`] after [`begin_effect`](Lease::begin_effect) or a takeover, with
+    /// [`NoEffectRefused`](crate::machine::NoEffectRefused) as its source: then the lease is abandoned instead. Else as
+    /// [`complete`](Lease::complete).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`complete`](Lease::complete).
+    pub async fn fail(self) -> Result<Settlement, Error> {
+        self.fail_as(false).await
+    }
+
+    /// Stores that nothing happened, after the caller looked the effect up at its sink.
+    ///
+    /// # Errors
+    ///
+    /// As [`complete`](Lease::complete).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`complete`](Lease::complete).
+    pub async fn fail_verified(self) -> Result<Settlement, Error> {
+        self.fail_as(true).await
+    }
+
+    /// Gives the key up with an unknown outcome: a retry takes over at once, as its policy says.
+    ///
+    /// # Errors
+    ///
+    /// As [`complete`](Lease::complete).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`complete`](Lease::complete).
+    pub async fn abandon(self) -> Result<Settlement, Error> {
+        self.settle("abandon", |tenure| async move { Ok(tenure.abandon().await) }).await
+    }
+
+    async fn fail_as(self, verified: bool) -> Result<Settlement, Error> {
+        let fail = |tenure: Arc<Tenure>| async move {
+            match tenure.fail(verified).await {
+                Ok(settled) => Ok(settled),
+                Err(refused) => {
+                    tenure.abandon().await;
+                    Err(Error::new(ErrorKind::InvalidRequest, "fail", WriteOutcome::NotApplied).with_source(refused))
+                }
+            }
+        };
+        self.settle("fail", fail).await
+    }
+
+    async fn settle<F>(
+        self,
+        operation: &'static str,
+        settle: impl FnOnce(Arc<Tenure>) -> F,
+    ) -> Result<Settlement, Error>
+    where
+        F: Future<Output = Result<Settled, Error>> + Send + 'static,
+    {
+        let tenure = self.finish();
+        let task = tenure.shared().tracker.spawn(settle(Arc::clone(&tenure)));
+        let settled = match task.await {
+            Ok(settled) => settled?,
+            Err(stopped) => {
+                return Err(Error::new(ErrorKind::Internal, operation, WriteOutcome::Unknown).with_source(stopped));
+            }
+        };
+        match settled {
+            Settled::Recorded => Ok(Settlement::Recorded),
+            Settled::Fenced(found) => Ok(Settlement::Fenced { response: tenure.their_answer(found) }),
+            Settled::Unknown(error) => Err(error.with_write_outcome(WriteOutcome::Unknown)),
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.tenure.shared().forget(&self.tenure);
+        if self.finished {
+            return;
+        }
+        work::report_dropped(&self.tenure);
+        // Without a runtime nothing can be sent; the lease goes stale by itself.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let tenure = Arc::clone(&self.tenure);
+            let abandon = async move {
+                tenure.abandon().await;
+            };
+            drop(self.tenure.shared().tracker.spawn_on(abandon, &runtime));
+        }
+    }
+}

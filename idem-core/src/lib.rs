@@ -1,6 +1,8 @@
 //! Idempotency keys that survive a crash.
 
 pub mod claim;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod derived_key;
 #[cfg(feature = "engine")]
 pub mod engine;

@@ -232,3 +232,6 @@ impl Store for MemoryStore {
 fn full(source: CapacityError) -> Error {
     Error::new(ErrorKind::Capacity, "insert", WriteOutcome::NotApplied).with_source(source)
 }
+
+#[cfg(test)]
+mod tests;

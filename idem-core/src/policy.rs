@@ -48,7 +48,7 @@ pub enum Takeover {
 /// assert_eq!(refused.to_string(), "lease of 10ms: at least 1s is needed");
 /// # Ok::<(), idem_core::PolicyError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy(Settings);
 
 /// Collects the settings of a [`Policy`]; every one has a default.
@@ -81,12 +81,6 @@ impl Default for Settings {
             max_attempts: 5,
             statement_deadline: 5 * SECOND,
         }
-    }
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self(Settings::default())
     }
 }
 

@@ -138,7 +138,7 @@ impl Tenure {
     }
 
     pub(super) async fn begin_effect(&self) -> Result<(), Interrupted> {
-        self.progress("begin_effect", |ownership, elapsed, length| ownership.begin_effect(elapsed, length)).await
+        self.progress("begin_effect", Ownership::begin_effect).await
     }
 
     pub(super) async fn checkpoint(&self, point: RecoveryPoint) -> Result<(), Interrupted> {
@@ -151,7 +151,7 @@ impl Tenure {
         if deadline >= self.last_deadline().await {
             return Ok(Renewal::AtMaxRun);
         }
-        self.progress("renew", |ownership, elapsed, length| ownership.renew(elapsed, length)).await?;
+        self.progress("renew", Ownership::renew).await?;
         Ok(Renewal::Extended)
     }
 

@@ -1,0 +1,100 @@
+//! The command line. Without a command, `payments` serves.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+
+/// A payments service that can be retried without charging twice.
+#[derive(Debug, Parser)]
+#[command(name = "payments", args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve until Ctrl-C or SIGTERM, with a card provider in the same process (the default).
+    Serve(ServeArgs),
+    /// Run only the card provider.
+    Provider(ProviderArgs),
+    /// Drive the service as hostile clients and networks do, and check the provider's ledger and every answer.
+    Storm(StormArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen. If the port is taken, a free one is chosen, and printed.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Use this card provider instead of one in this process, such as http://127.0.0.1:8090.
+    #[arg(long)]
+    pub(crate) provider_url: Option<String>,
+    /// Whether the card provider in this process honours idempotency keys. Without, nothing is taken over once a charge
+    /// may have begun. Say it of an external provider, too.
+    #[arg(long, value_enum, default_value = "on")]
+    pub(crate) provider_dedupe: Switch,
+    /// Fail, panic and hang as this seed says (see `storm`). The same seed gives the same faults in any process.
+    #[arg(long)]
+    pub(crate) fault_seed: Option<u64>,
+    /// The lease of a running operation, in milliseconds, at least 1000.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) lease_ms: u64,
+    /// How long a stop waits for running operations before it gives them up, in milliseconds.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(..=600_000))]
+    pub(crate) drain_ms: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProviderArgs {
+    /// Where to listen.
+    #[arg(long, default_value = "127.0.0.1:8090")]
+    pub(crate) listen: SocketAddr,
+    /// Whether it honours idempotency keys.
+    #[arg(long, value_enum, default_value = "on")]
+    pub(crate) dedupe: Switch,
+    /// Refuse and hang up as this seed says. Without, it only takes its time.
+    #[arg(long)]
+    pub(crate) fault_seed: Option<u64>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StormArgs {
+    /// How many charges the clients want.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) operations: u32,
+    /// How many of them are under way at a time.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub(crate) concurrency: u32,
+    /// Everything random comes from it. Defaults to a random one, which is printed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Whether the card provider honours idempotency keys. Without, nothing that leaves a charge in doubt may be run
+    /// again, so combine it with --no-panics.
+    #[arg(long, value_enum, default_value = "on")]
+    pub(crate) provider_dedupe: Switch,
+    /// No fault that leaves an outcome unknown: no panic, no hang, no lost reply of the provider.
+    #[arg(long)]
+    pub(crate) no_panics: bool,
+    /// A control: the broken code of the articles instead of idem.
+    #[arg(long, value_enum)]
+    pub(crate) naive: Option<Naive>,
+    /// A control: clients that make a new key for each try.
+    #[arg(long, conflicts_with = "naive")]
+    pub(crate) key_per_attempt: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Naive {
+    /// Look the key up, run, store the answer afterwards.
+    Lookup,
+    /// SELECT FOR UPDATE, then insert, run and commit in one transaction.
+    ForUpdate,
+}

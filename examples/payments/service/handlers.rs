@@ -1,0 +1,215 @@
+//! What a charge and a refund do, step by step. Read [`charge`] first.
+
+use super::problem::Problem;
+use super::{Desk, Service, book, http};
+use crate::fault::{Point, Struck};
+use crate::provider::client::ProviderError;
+use crate::provider::{Done, Kind, Order};
+use axum::Json;
+use axum::extract::{Path, Request as HttpRequest, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response as HttpResponse};
+use idem_core::machine::Previous;
+use idem_core::{Failure, Operation, Response};
+use serde::Deserialize;
+use serde_json::json;
+use std::sync::Arc;
+
+pub(crate) const CHARGES: &str = "/v1/charges";
+pub(crate) const REFUNDS: &str = "/v1/refunds";
+
+/// The body of `POST /v1/charges`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChargeRequest {
+    pub(crate) order: String,
+    pub(crate) amount: u64,
+    pub(crate) currency: String,
+}
+
+/// The body of `POST /v1/refunds`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RefundRequest {
+    pub(crate) charge: String,
+    pub(crate) amount: u64,
+    pub(crate) currency: String,
+}
+
+pub(crate) async fn post_charge(State(service): State<Service>, request: HttpRequest) -> HttpResponse {
+    match charge_of(&service, request).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn charge_of(service: &Service, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let (parts, body) = http::read(request).await?;
+    let request = http::request(&parts, &body, CHARGES, service.takeover)?;
+    // What is wrong with the request itself is said before anything is claimed, and is not stored.
+    let wanted = parse(&body)?;
+    let tenant = request.identity().scope().as_str().to_owned();
+    let desk = Arc::clone(&service.desk);
+    let handler = move |operation| async move { charge(&desk, &tenant, wanted, operation).await };
+    Ok(http::answer(&service.engine, request, handler).await)
+}
+
+/// Charges a card, once, however often it runs.
+async fn charge(
+    desk: &Desk,
+    tenant: &str,
+    wanted: ChargeRequest,
+    operation: Operation,
+) -> Result<Response, Failure<ProviderError>> {
+    let _run = desk.charge_runs.begin(&wanted.order, Some(&operation));
+    let fault = desk.faults.of(&wanted.order, operation.attempt());
+    fault.strike(Point::BeforeEffect).await.map_err(struck)?;
+
+    let order = Order { reference: wanted.order, amount: wanted.amount, currency: wanted.currency };
+    let done = match finished_by_another(&operation, "charged") {
+        Some(done) => done,
+        None => {
+            // From here on nobody may say that nothing happened without looking.
+            operation.begin_effect("charge").await?;
+            let key = operation.derived_key("charge");
+            let charged = desk.provider.order(Kind::Charge, &order, Some(&key)).await;
+            let done = charged.map_err(|error| failure(&operation, error))?;
+            fault.strike(Point::AfterEffect).await.map_err(struck)?;
+            // A takeover goes on from here and does not even ask the provider.
+            operation.checkpoint("charged", done.id.clone()).await?;
+            fault.strike(Point::AfterCheckpoint).await.map_err(struck)?;
+            done
+        }
+    };
+    let charge =
+        book::Charge { id: done.id, order: order.reference, amount: order.amount, currency: order.currency, refunded: 0 };
+    desk.book.enter(tenant, charge.clone());
+    fault.strike(Point::AtReceipt).await.map_err(struck)?;
+    Ok(charged(&charge, &desk.receipt()))
+}
+
+pub(crate) async fn post_refund(State(service): State<Service>, request: HttpRequest) -> HttpResponse {
+    match refund_of(&service, request).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn refund_of(service: &Service, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let (parts, body) = http::read(request).await?;
+    let request = http::request(&parts, &body, REFUNDS, service.takeover)?;
+    let wanted: RefundRequest = parse(&body)?;
+    let tenant = request.identity().scope().as_str().to_owned();
+    let desk = Arc::clone(&service.desk);
+    let handler = move |operation| async move { refund(&desk, &tenant, wanted, operation).await };
+    Ok(http::answer(&service.engine, request, handler).await)
+}
+
+/// Pays a charge back, once.
+async fn refund(
+    desk: &Desk,
+    tenant: &str,
+    wanted: RefundRequest,
+    operation: Operation,
+) -> Result<Response, Failure<ProviderError>> {
+    if desk.book.find(tenant, &wanted.charge).is_none() {
+        // An answer like any other: a retry gets it again.
+        return Err(Failure::Final(Response::new(404, r#"{"error":"no_such_charge"}"#).with_header("content-type", JSON)));
+    }
+    let _run = desk.refund_runs.begin(&wanted.charge, Some(&operation));
+    let fault = desk.faults.of(&wanted.charge, operation.attempt());
+    fault.strike(Point::BeforeEffect).await.map_err(struck)?;
+
+    let done = match finished_by_another(&operation, "refunded") {
+        Some(done) => done,
+        None => {
+            let order =
+                Order { reference: wanted.charge.clone(), amount: wanted.amount, currency: wanted.currency.clone() };
+            operation.begin_effect("refund").await?;
+            let key = operation.derived_key("refund");
+            let refunded = desk.provider.order(Kind::Refund, &order, Some(&key)).await;
+            let done = refunded.map_err(|error| failure(&operation, error))?;
+            fault.strike(Point::AfterEffect).await.map_err(struck)?;
+            operation.checkpoint("refunded", done.id.clone()).await?;
+            fault.strike(Point::AfterCheckpoint).await.map_err(struck)?;
+            done
+        }
+    };
+    desk.book.refund(&wanted.charge, &done.id, wanted.amount);
+    fault.strike(Point::AtReceipt).await.map_err(struck)?;
+    Ok(refunded(&wanted, &done, &desk.receipt()))
+}
+
+pub(crate) async fn get_charge(
+    State(desk): State<Arc<Desk>>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<Json<book::Charge>, Problem> {
+    let tenant = super::header::tenant(&headers)?;
+    let missing = || Problem::new(StatusCode::NOT_FOUND, "no-such-charge", "there is no such charge");
+    desk.book.find(tenant.as_str(), &id).map(Json).ok_or_else(missing)
+}
+
+/// What an earlier owner got done before it was lost.
+fn finished_by_another(operation: &Operation, name: &str) -> Option<Done> {
+    let point = operation.recovery_point().filter(|point| point.name == name)?;
+    Some(Done { id: String::from_utf8(point.data.to_vec()).ok()? })
+}
+
+/// What a failed call to the provider means for the key.
+fn failure(operation: &Operation, error: ProviderError) -> Failure<ProviderError> {
+    match error {
+        ProviderError::Declined => Failure::Final(declined()),
+        ProviderError::Unknown => Failure::Unknown(error),
+        // The provider speaks of this call. What an earlier owner's call did, it does not say.
+        ProviderError::NothingDone => match operation.previous() {
+            Previous::Unknown { .. } => Failure::Unknown(error),
+            Previous::None | Previous::NoEffect => Failure::VerifiedNoEffect(error),
+        },
+    }
+}
+
+fn struck(struck: Struck) -> Failure<ProviderError> {
+    match struck {
+        Struck::BeforeEffect => Failure::NoEffect(ProviderError::NothingDone),
+        Struck::AfterEffect => Failure::Final(receipt_failed()),
+    }
+}
+
+pub(crate) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Problem> {
+    // serde_json's message may quote the body, so only its place is told.
+    serde_json::from_slice(body).map_err(|error| {
+        let detail = format!("the body is not what this route takes: line {}, column {}", error.line(), error.column());
+        Problem::new(StatusCode::BAD_REQUEST, "body-malformed", detail)
+    })
+}
+
+const JSON: &str = "application/json";
+
+pub(crate) fn charged(charge: &book::Charge, receipt: &str) -> Response {
+    let body = json!({
+        "id": charge.id,
+        "order": charge.order,
+        "amount": charge.amount,
+        "currency": charge.currency,
+        "refunded": charge.refunded,
+        "receipt": receipt,
+    });
+    Response::new(201, body.to_string())
+        .with_header("content-type", JSON)
+        .with_header("location", format!("{CHARGES}/{}", charge.id))
+}
+
+fn refunded(wanted: &RefundRequest, done: &Done, receipt: &str) -> Response {
+    let body = json!({ "id": done.id, "charge": wanted.charge, "amount": wanted.amount, "receipt": receipt });
+    Response::new(201, body.to_string()).with_header("content-type", JSON)
+}
+
+pub(crate) fn declined() -> Response {
+    Response::new(402, r#"{"error":"card_declined"}"#).with_header("content-type", JSON)
+}
+
+pub(crate) fn receipt_failed() -> Response {
+    Response::new(500, r#"{"error":"receipt_failed","detail":"the money moved, the receipt could not be made"}"#)
+        .with_header("content-type", JSON)
+}

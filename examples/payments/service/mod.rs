@@ -1,0 +1,86 @@
+//! The payments service: `POST /v1/charges`, `POST /v1/refunds`, `GET /v1/charges/{id}`, `GET /healthz`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `handlers.rs` | what a charge and a refund do, step by step, under idem |
+//! | `http.rs` | how a request becomes one for the engine, and an outcome becomes an answer |
+//! | `header.rs` | `Idempotency-Key` and tenant, out of a request's headers |
+//! | `problem.rs` | `application/problem+json` |
+//! | `book.rs` | the charges as they stand now |
+//! | `journal.rs` | every run of a handler, for the storm's checks |
+
+pub(crate) mod book;
+pub(crate) mod handlers;
+pub(crate) mod header;
+pub(crate) mod http;
+pub(crate) mod journal;
+pub(crate) mod problem;
+
+use crate::fault::FaultPlan;
+use crate::provider::client::Client;
+use axum::Router;
+use axum::extract::State;
+use axum::routing::{get, post};
+use book::Book;
+use idem_core::{Engine, Takeover};
+use journal::Journal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What every handler needs, whatever it is protected by.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) provider: Client,
+    pub(crate) book: Book,
+    pub(crate) faults: FaultPlan,
+    pub(crate) charge_runs: Journal,
+    pub(crate) refund_runs: Journal,
+    receipts: AtomicU64,
+}
+
+impl Desk {
+    pub(crate) fn new(provider: Client, faults: FaultPlan) -> Self {
+        Self {
+            provider,
+            book: Book::default(),
+            faults,
+            charge_runs: Journal::default(),
+            refund_runs: Journal::default(),
+            receipts: AtomicU64::new(0),
+        }
+    }
+
+    /// A new number for each run that gets to its answer: a second run could not answer with the same bytes.
+    pub(crate) fn receipt(&self) -> String {
+        format!("rcpt_{}", self.receipts.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// The service behind idem. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) engine: Engine,
+    pub(crate) desk: Arc<Desk>,
+    /// What may be run again after an owner was lost: it depends on whether the provider honours the keys derived from ours.
+    pub(crate) takeover: Takeover,
+}
+
+/// The service's routes.
+pub(crate) fn router(service: Service) -> Router {
+    let desk = Arc::clone(&service.desk);
+    Router::new()
+        .route(handlers::CHARGES, post(handlers::post_charge))
+        .route(handlers::REFUNDS, post(handlers::post_refund))
+        .with_state(service)
+        .merge(reading(desk))
+}
+
+/// The routes that change nothing.
+pub(crate) fn reading(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route("/v1/charges/{id}", get(handlers::get_charge))
+        .route("/healthz", get(async |State(_): State<Arc<Desk>>| "ok\n"))
+        .fallback(problem::no_such_route)
+        .method_not_allowed_fallback(problem::no_such_method)
+        .with_state(desk)
+}

@@ -1,1 +1,180 @@
-//! tmp
+//! The broken code of the articles, over the same kind of in-memory map and in front of the same provider: the storm's controls.
+//! Do not copy it.
+//!
+//! | file | what it gets wrong |
+//! |---|---|
+//! | `lookup.rs` | looks the key up, runs, stores the answer afterwards: two copies at once both find nothing |
+//! | `for_update.rs` | locks a row that is not there, and claims in the transaction that the work is in |
+//!
+//! Neither passes a derived key to the provider, as the articles' code does not. What they do right is done right: the
+//! key is the tenant's, another request under it is refused with 422, and a stored answer is replayed verbatim.
+
+mod for_update;
+mod lookup;
+
+use crate::cli::Naive;
+use crate::fault::{Point, Struck};
+use crate::provider::client::ProviderError;
+use crate::provider::{Kind, Order};
+use crate::service::handlers::{self, CHARGES, ChargeRequest, REFUNDS, RefundRequest};
+use crate::service::problem::Problem;
+use crate::service::{Desk, book, header, http};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response as HttpResponse};
+use axum::routing::post;
+use bytes::Bytes;
+use for_update::ForUpdate;
+use lookup::Lookup;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// (tenant, key)
+type Name = (String, String);
+
+/// A stored answer, and what was asked.
+#[derive(Debug, Clone)]
+struct Row {
+    request: (String, Bytes),
+    answer: Answer,
+}
+
+#[derive(Debug, Clone)]
+struct Answer {
+    status: StatusCode,
+    headers: Vec<(&'static str, String)>,
+    body: Bytes,
+}
+
+#[derive(Debug)]
+enum Guard {
+    Lookup(Lookup),
+    ForUpdate(ForUpdate),
+}
+
+/// How often the database reported a duplicate key to a client as an error of the server.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UniqueViolations(Arc<AtomicU64>);
+
+impl UniqueViolations {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct NaiveService {
+    desk: Arc<Desk>,
+    guard: Guard,
+}
+
+/// The routes of the service, behind broken code.
+pub(crate) fn router(desk: Arc<Desk>, which: Naive, violations: UniqueViolations) -> Router {
+    let guard = match which {
+        Naive::Lookup => Guard::Lookup(Lookup::default()),
+        Naive::ForUpdate => Guard::ForUpdate(ForUpdate::new(violations)),
+    };
+    let reading = crate::service::reading(Arc::clone(&desk));
+    Router::new()
+        .route(CHARGES, post(answer))
+        .route(REFUNDS, post(answer))
+        .with_state(Arc::new(NaiveService { desk, guard }))
+        .merge(reading)
+}
+
+async fn answer(State(service): State<Arc<NaiveService>>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let (parts, body) = http::read(request).await?;
+    let tenant = header::tenant(&parts.headers)?.as_str().to_owned();
+    let name = (tenant.clone(), header::key(&parts.headers)?.as_str().to_owned());
+    let request = (parts.uri.to_string(), body.clone());
+    let work = perform(&service.desk, &tenant, parts.uri.path(), &body);
+    match &service.guard {
+        Guard::Lookup(lookup) => lookup.run(name, request, work).await,
+        Guard::ForUpdate(for_update) => for_update.run(name, request, work).await,
+    }
+}
+
+impl Row {
+    /// The stored answer, if it is one to this request.
+    fn replay(&self, request: &(String, Bytes)) -> Result<HttpResponse, Problem> {
+        if self.request != *request {
+            let detail = "this Idempotency-Key belongs to another request";
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", detail));
+        }
+        Ok(self.answer.response(true))
+    }
+}
+
+impl Answer {
+    fn response(&self, replayed: bool) -> HttpResponse {
+        let mut response = (self.status, Body::from(self.body.clone())).into_response();
+        for (name, value) in &self.headers {
+            if let Ok(value) = value.parse() {
+                response.headers_mut().insert(*name, value);
+            }
+        }
+        if replayed {
+            response.headers_mut().insert(http::REPLAYED, axum::http::HeaderValue::from_static("true"));
+        }
+        response
+    }
+}
+
+/// The same work as behind idem, with the same faults, and without anything that idem gives a handler.
+async fn perform(desk: &Desk, tenant: &str, path: &str, body: &[u8]) -> Result<Answer, Problem> {
+    let failed = |error: ProviderError| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", format!("{error}"))
+    };
+    let struck = |struck: Struck| match struck {
+        Struck::BeforeEffect => failed(ProviderError::NothingDone),
+        Struck::AfterEffect => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the receipt could not be made"),
+    };
+    let (kind, order) = if path == CHARGES {
+        let wanted: ChargeRequest = handlers::parse(body)?;
+        (Kind::Charge, Order { reference: wanted.order, amount: wanted.amount, currency: wanted.currency })
+    } else {
+        let wanted: RefundRequest = handlers::parse(body)?;
+        (Kind::Refund, Order { reference: wanted.charge, amount: wanted.amount, currency: wanted.currency })
+    };
+    let journal = match kind {
+        Kind::Charge => &desk.charge_runs,
+        Kind::Refund => &desk.refund_runs,
+    };
+    let run = journal.begin(&order.reference, None);
+    let fault = desk.faults.of(&order.reference, run.number());
+    fault.strike(Point::BeforeEffect).await.map_err(struck)?;
+    let done = desk.provider.order(kind, &order, None).await.map_err(failed)?;
+    for point in [Point::AfterEffect, Point::AfterCheckpoint, Point::AtReceipt] {
+        fault.strike(point).await.map_err(struck)?;
+    }
+    let answer = match kind {
+        Kind::Charge => {
+            let charge = book::Charge {
+                id: done.id,
+                order: order.reference,
+                amount: order.amount,
+                currency: order.currency,
+                refunded: 0,
+            };
+            desk.book.enter(tenant, charge.clone());
+            handlers::charged(&charge, &desk.receipt())
+        }
+        Kind::Refund => {
+            desk.book.refund(&order.reference, &done.id, order.amount);
+            handlers::refunded(&order.reference, order.amount, &done, &desk.receipt())
+        }
+    };
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    let headers = answer.headers().filter_map(|(name, value)| match name {
+        "content-type" => Some(("content-type", text(value))),
+        "location" => Some(("location", text(value))),
+        _ => None,
+    });
+    Ok(Answer { status: StatusCode::CREATED, headers: headers.collect(), body: answer.body().clone() })
+}

@@ -47,7 +47,6 @@ pub(crate) struct Report {
 pub(super) struct Ledger {
     report: Report,
     answers: HashMap<Vec<u8>, (Kind, Order, Answer)>,
-    done: u64,
 }
 
 impl Ledger {
@@ -88,13 +87,16 @@ impl Ledger {
     }
 
     fn execute(&mut self, kind: Kind, reference: &str) -> Answer {
-        self.done += 1;
         let prefix = match kind {
             Kind::Charge => "ch",
             Kind::Refund => "re",
         };
-        let id = format!("{prefix}_{}", self.done);
-        self.entry(kind, reference).executed += 1;
+        let entry = self.entry(kind, reference);
+        entry.executed += 1;
+        let id = match entry.executed {
+            1 => format!("{prefix}_{reference}"),
+            more => format!("{prefix}_{reference}_{more}"),
+        };
         Answer::Done(Done { id })
     }
 

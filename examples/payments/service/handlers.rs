@@ -137,7 +137,7 @@ async fn refund(
     };
     desk.book.refund(&wanted.charge, &done.id, wanted.amount);
     fault.strike(Point::AtReceipt).await.map_err(struck)?;
-    Ok(refunded(&wanted, &done, &desk.receipt()))
+    Ok(refunded(&wanted.charge, wanted.amount, &done, &desk.receipt()))
 }
 
 pub(crate) async fn get_charge(
@@ -200,16 +200,16 @@ pub(crate) fn charged(charge: &book::Charge, receipt: &str) -> Response {
         .with_header("location", format!("{CHARGES}/{}", charge.id))
 }
 
-fn refunded(wanted: &RefundRequest, done: &Done, receipt: &str) -> Response {
-    let body = json!({ "id": done.id, "charge": wanted.charge, "amount": wanted.amount, "receipt": receipt });
+pub(crate) fn refunded(charge: &str, amount: u64, done: &Done, receipt: &str) -> Response {
+    let body = json!({ "id": done.id, "charge": charge, "amount": amount, "receipt": receipt });
     Response::new(201, body.to_string()).with_header("content-type", JSON)
 }
 
-pub(crate) fn declined() -> Response {
+fn declined() -> Response {
     Response::new(402, r#"{"error":"card_declined"}"#).with_header("content-type", JSON)
 }
 
-pub(crate) fn receipt_failed() -> Response {
+fn receipt_failed() -> Response {
     Response::new(500, r#"{"error":"receipt_failed","detail":"the money moved, the receipt could not be made"}"#)
         .with_header("content-type", JSON)
 }

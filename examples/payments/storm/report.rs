@@ -1,0 +1,104 @@
+//! The last line of a storm: one JSON object, and whether all of it is as it must be.
+
+use super::check::Tally;
+use crate::cli::{Naive, StormArgs};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Report<'a> {
+    pub(crate) seed: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) tally: &'a Tally,
+    pub(crate) network: Network,
+    pub(crate) controls: Controls,
+}
+
+/// What went over the wires.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Network {
+    pub(crate) arrived: Arrived,
+    /// Requests that a proxy sent and no client knows of.
+    pub(crate) resent_unseen: u64,
+}
+
+/// Requests that arrived at the service, and answers that left it.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Arrived {
+    pub(crate) requests: u64,
+    pub(crate) replays: u64,
+    pub(crate) in_progress: u64,
+    pub(crate) mismatches: u64,
+    pub(crate) server_errors: u64,
+}
+
+/// Which control it was, if any, and what only a control can show.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Controls {
+    naive: Option<Naive>,
+    key_per_attempt: bool,
+    violations: u64,
+}
+
+impl Controls {
+    pub(crate) fn of(args: &StormArgs, violations: u64) -> Self {
+        Self { naive: args.naive, key_per_attempt: args.key_per_attempt, violations }
+    }
+}
+
+impl Report<'_> {
+    /// The names of the checks that failed.
+    pub(crate) fn failed_checks(&self) -> Vec<&'static str> {
+        let tally = self.tally;
+        let checks = [
+            ("charges", tally.charges == tally.operations),
+            ("double_charges", tally.double_charges == 0),
+            ("lost", tally.lost == 0),
+            ("wrong_replays", tally.wrong_replays == 0),
+            ("wedged", tally.wedged == 0),
+            ("handler_runs", tally.handler_runs == tally.operations + tally.takeovers + tally.retries),
+            ("served_impostors", tally.served_impostors == 0),
+            ("refunds", tally.refunds == tally.refunds_wanted),
+            ("double_refunds", tally.double_refunds == 0),
+            ("lost_refunds", tally.lost_refunds == 0),
+            ("wrong_states", tally.wrong_states == 0),
+            ("live_leases", tally.live_leases == 0 && tally.drained),
+            ("unique_violations", self.controls.violations == 0),
+        ];
+        checks.into_iter().filter(|(_, holds)| !holds).map(|(name, _)| name).collect()
+    }
+
+    /// The faults that the articles predict for a control, and whether they came up.
+    fn predicted(&self) -> Vec<(&'static str, bool)> {
+        let doubles = ("double_charges", self.tally.double_charges > 0 && self.tally.charges > self.tally.operations);
+        match (self.controls.naive, self.controls.key_per_attempt) {
+            (Some(Naive::Lookup), _) | (None, true) => vec![doubles],
+            // A client is told 500 though the card was charged; and a crash takes the claim back, but not the charge.
+            (Some(Naive::ForUpdate), _) => vec![("unique_violations", self.controls.violations > 0), doubles],
+            (None, false) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let mut all = json!(self.tally);
+        let mut set = |name: &str, value: Value| all[name] = value;
+        if let Value::Object(arrived) = json!(self.network.arrived) {
+            arrived.into_iter().for_each(|(name, value)| set(&name, value));
+        }
+        set("resent_unseen", self.network.resent_unseen.into());
+        set("seed", self.seed.into());
+        set("elapsed_ms", u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX).into());
+        set("failed_checks", self.failed_checks().into());
+        let predicted = self.predicted();
+        if !predicted.is_empty() {
+            let names: Vec<_> = predicted.iter().map(|(name, _)| *name).collect();
+            set("predicted", names.join(" and ").into());
+            set("seen", predicted.iter().all(|(_, seen)| *seen).into());
+        }
+        if self.controls.naive == Some(Naive::ForUpdate) {
+            set("unique_violations", self.controls.violations.into());
+        }
+        all
+    }
+}

@@ -28,7 +28,7 @@ pub(crate) struct ServeArgs {
     /// Where to listen. If the port is taken, a free one is chosen, and printed.
     #[arg(long, default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// Use this card provider instead of one in this process, such as http://127.0.0.1:8090.
+    /// Use this card provider instead of one in this process, for example `http://127.0.0.1:8090`.
     #[arg(long)]
     pub(crate) provider_url: Option<String>,
     /// Whether the card provider in this process honours idempotency keys. Without, nothing is taken over once a charge

@@ -12,8 +12,8 @@
 //! | `serve.rs` | `payments serve`: start, the two `curl` lines, the way to stop |
 #![expect(clippy::print_stdout, reason = "a command-line program: what it prints is its answer")]
 
-mod clock;
 mod cli;
+mod clock;
 mod fault;
 mod naive;
 mod provider;

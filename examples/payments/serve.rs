@@ -72,7 +72,9 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, AnyError> {
     let dedupe = args.provider_dedupe == Switch::On;
     let provider_url = match args.provider_url {
         Some(url) => url,
-        None => Server::start_anywhere(provider::router(ProviderPlan::new(args.fault_seed, false), dedupe)).await?.url(),
+        None => {
+            Server::start_anywhere(provider::router(ProviderPlan::new(args.fault_seed, false), dedupe)).await?.url()
+        }
     };
     let store = Arc::new(MemoryStore::default());
     let service = Service {

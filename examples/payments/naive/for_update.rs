@@ -1,6 +1,6 @@
 //! `SELECT .. FOR UPDATE`, `INSERT`, the work and `COMMIT`, in one transaction.
 //!
-//! The map behaves as PostgreSQL does at Read Committed. The select locks the rows that it returns, and on a first request it
+//! The map behaves as `PostgreSQL` does at Read Committed. The select locks the rows that it returns, and on a first request it
 //! returns none. A row that is inserted but not committed is seen by nobody, but a second insert of its key waits for that transaction:
 //! when it commits, the second gets `unique_violation`; when it rolls back, the second goes on. A transaction that is
 //! dropped, by a panic or because the client hung up, rolls back: the claim is gone, and the charge is not.

@@ -128,12 +128,12 @@ impl Answer {
 
 /// The same work as behind idem, with the same faults, and without anything that idem gives a handler.
 async fn perform(desk: &Desk, tenant: &str, path: &str, body: &[u8]) -> Result<Answer, Problem> {
-    let failed = |error: ProviderError| {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", format!("{error}"))
-    };
+    let failed = |error: ProviderError| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", format!("{error}"));
     let struck = |struck: Struck| match struck {
         Struck::BeforeEffect => failed(ProviderError::NothingDone),
-        Struck::AfterEffect => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the receipt could not be made"),
+        Struck::AfterEffect => {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the receipt could not be made")
+        }
     };
     let (kind, order) = if path == CHARGES {
         let wanted: ChargeRequest = handlers::parse(body)?;

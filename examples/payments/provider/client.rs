@@ -33,8 +33,7 @@ impl Client {
     /// A client of the provider at `url`, such as `http://127.0.0.1:8090`.
     pub(crate) fn new(url: &str) -> Result<Self, reqwest::Error> {
         // Nobody below us may repeat a charge: whether to do so is our handler's decision.
-        let http =
-            reqwest::Client::builder().no_proxy().timeout(TIMEOUT).retry(reqwest::retry::never()).build()?;
+        let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).retry(reqwest::retry::never()).build()?;
         Ok(Self { http, url: url.trim_end_matches('/').to_owned() })
     }
 

@@ -111,7 +111,7 @@ mod tests {
 
     fn arrival(reference: &str, key: Option<&str>, refused: bool) -> Arrival {
         let order = Order { reference: reference.into(), amount: 5, currency: "usd".into() };
-        Arrival { kind: Kind::Charge, order, key: key.map(|key| key.into()), refused }
+        Arrival { kind: Kind::Charge, order, key: key.map(Into::into), refused }
     }
 
     #[test]

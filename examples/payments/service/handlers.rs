@@ -81,8 +81,13 @@ async fn charge(
             done
         }
     };
-    let charge =
-        book::Charge { id: done.id, order: order.reference, amount: order.amount, currency: order.currency, refunded: 0 };
+    let charge = book::Charge {
+        id: done.id,
+        order: order.reference,
+        amount: order.amount,
+        currency: order.currency,
+        refunded: 0,
+    };
     desk.book.enter(tenant, charge.clone());
     fault.strike(Point::AtReceipt).await.map_err(struck)?;
     Ok(charged(&charge, &desk.receipt()))
@@ -114,7 +119,9 @@ async fn refund(
 ) -> Result<Response, Failure<ProviderError>> {
     if desk.book.find(tenant, &wanted.charge).is_none() {
         // An answer like any other: a retry gets it again.
-        return Err(Failure::Final(Response::new(404, r#"{"error":"no_such_charge"}"#).with_header("content-type", JSON)));
+        return Err(Failure::Final(
+            Response::new(404, r#"{"error":"no_such_charge"}"#).with_header("content-type", JSON),
+        ));
     }
     let _run = desk.refund_runs.begin(&wanted.charge, Some(&operation));
     let fault = desk.faults.of(&wanted.charge, operation.attempt());
@@ -161,10 +168,12 @@ fn failure(operation: &Operation, error: ProviderError) -> Failure<ProviderError
     match error {
         ProviderError::Declined => Failure::Final(declined()),
         ProviderError::Unknown => Failure::Unknown(error),
-        // The provider speaks of this call. What an earlier owner's call did, it does not say.
+        // The provider speaks of this call. What an earlier owner's call did, if there may have been one, it does not say.
         ProviderError::NothingDone => match operation.previous() {
-            Previous::Unknown { .. } => Failure::Unknown(error),
-            Previous::None | Previous::NoEffect => Failure::VerifiedNoEffect(error),
+            Previous::Unknown { effect_begun: true } => Failure::Unknown(error),
+            Previous::Unknown { effect_begun: false } | Previous::None | Previous::NoEffect => {
+                Failure::VerifiedNoEffect(error)
+            }
         },
     }
 }

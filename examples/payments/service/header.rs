@@ -30,7 +30,9 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Key, Problem> {
         bare => {
             // What idem itself refuses has the better message.
             Key::from_bytes(bare).map_err(refused)?;
-            Err(malformed("Idempotency-Key: a key without quotes holds visible ASCII without comma, quote and backslash".into()))
+            Err(malformed(
+                "Idempotency-Key: a key without quotes holds visible ASCII without comma, quote and backslash".into(),
+            ))
         }
     }
 }

@@ -61,8 +61,9 @@ async fn read_body(mut body: Body) -> Result<Bytes, Problem> {
 pub(crate) fn request(parts: &Parts, body: &[u8], route: &str, takeover: Takeover) -> Result<Request, Problem> {
     let scope = header::tenant(&parts.headers)?;
     let key = header::key(&parts.headers)?;
-    let mut fingerprint = Fingerprint::builder(&format!("{} {route}", parts.method)).json(body);
+    let mut fingerprint = Fingerprint::builder(format!("{} {route}", parts.method)).json(body);
     if let Some(query) = parts.uri.query() {
+        // As it stands: these routes give no meaning to the order of parameters, and clients repeat what they sent.
         fingerprint = fingerprint.query("", query);
     }
     let too_large = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "request-too-large", "the request is too large");
@@ -91,11 +92,14 @@ fn of_outcome<E: std::fmt::Display>(outcome: Outcome<Response, E>) -> HttpRespon
         Outcome::Fenced { response: None } => in_progress(SOON).into_response(),
         Outcome::Mismatch { part } => {
             let part = part.map_or_else(|| "request".to_owned(), |part| part.to_string());
-            let detail = format!("this Idempotency-Key belongs to another request: its {part} differs. Make a new key for a new operation");
+            let detail = format!(
+                "this Idempotency-Key belongs to another request: its {part} differs. Make a new key for a new operation"
+            );
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", detail).with("part", part).into_response()
         }
         Outcome::Abandoned { reason } => {
-            let detail = format!("an earlier attempt never came back, and is not run again: {reason}. Somebody has to look");
+            let detail =
+                format!("an earlier attempt never came back, and is not run again: {reason}. Somebody has to look");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "abandoned", detail).into_response()
         }
         Outcome::Failed { error, disposition: Disposition::Retryable } => {

@@ -50,7 +50,10 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(after) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, after.as_millis().div_ceil(1_000).max(1).to_string().parse().unwrap_or(HeaderValue::from_static("1")));
+            headers.insert(
+                header::RETRY_AFTER,
+                after.as_millis().div_ceil(1_000).max(1).to_string().parse().unwrap_or(HeaderValue::from_static("1")),
+            );
         }
         response
     }

@@ -78,6 +78,10 @@ impl Received {
         self.replayed || !matches!(self.answer.status, 408 | 409 | 425 | 429 | 500..=599)
     }
 
+    fn is_abandoned(&self) -> bool {
+        self.answer.status == 503 && self.answer.body.windows(9).any(|word| word == b"abandoned")
+    }
+
     /// Whether it is what the operation came to, not a word about the request.
     pub(crate) fn is_of_operation(&self) -> bool {
         self.replayed || self.header("content-type") == Some(b"application/json")
@@ -104,14 +108,18 @@ impl Client {
                 sleep(self.pause(told.tries, None)).await;
                 continue;
             };
-            let (is_final, conflict, retry_after) =
-                (received.is_final(), received.answer.status == 409, received.retry_after);
+            let (is_final, conflict) = (received.is_final(), received.answer.status == 409);
+            let (abandoned, retry_after) = (received.is_abandoned(), received.retry_after);
             if received.is_of_operation() || is_final {
                 told.answers.push(received);
             }
             if is_final {
                 told.acknowledged_under = Some(key);
                 return told;
+            }
+            if abandoned {
+                // "Somebody has to look": asking again makes nobody look.
+                told.tries += self.limits.tries / 4;
             }
             // The key is taken by the true request, so that an impostor cannot be first.
             if let Some((plan, impostor)) = impostor
@@ -187,12 +195,12 @@ impl Client {
         let service = self.service;
         let true_body = || plan.charge.body.clone();
         let (url, body) = match impostor {
-            Impostor::OtherBody => {
+            Impostor::Body => {
                 let body = true_body().replace(&format!(":{},", plan.amount), &format!(":{},", plan.amount + 1));
                 (format!("http://{service}{CHARGES}"), body)
             }
-            Impostor::OtherQuery => (format!("http://{service}{CHARGES}?capture=false"), true_body()),
-            Impostor::OtherRoute => {
+            Impostor::Query => (format!("http://{service}{CHARGES}?capture=false"), true_body()),
+            Impostor::Route => {
                 let body = plan.refund_of(&format!("ch_{}", plan.order)).body;
                 (format!("http://{service}{REFUNDS}"), body)
             }

@@ -105,7 +105,7 @@ pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
 fn limits(args: &StormArgs) -> Limits {
     let longest_pause = Duration::from_millis(50);
     if args.naive.is_some() || args.key_per_attempt {
-        Limits { tries: 12, patience: Duration::from_secs(10), longest_pause }
+        Limits { tries: 8, patience: Duration::from_secs(6), longest_pause }
     } else {
         Limits { tries: 1_000, patience: Duration::from_secs(30), longest_pause }
     }

@@ -42,12 +42,12 @@ pub(crate) struct Plan {
     pub(crate) refund: bool,
 }
 
-/// Another request under the same key.
+/// Another request under the same key: the part of it that is another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Impostor {
-    OtherBody,
-    OtherQuery,
-    OtherRoute,
+    Body,
+    Query,
+    Route,
 }
 
 /// How one try goes over the network.
@@ -82,9 +82,9 @@ impl Plan {
             copies: if rng.random_range(0..100) < 45 { rng.random_range(2..=4) } else { 1 },
         };
         let impostor = match rng.random_range(0..100) {
-            0..12 => Some(Impostor::OtherBody),
-            12..16 => Some(Impostor::OtherQuery),
-            16..20 => Some(Impostor::OtherRoute),
+            0..12 => Some(Impostor::Body),
+            12..16 => Some(Impostor::Query),
+            16..20 => Some(Impostor::Route),
             _ => None,
         };
         Self { order, amount, charge, impostor, refund: rng.random_range(0..100) < 20 }

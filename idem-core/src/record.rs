@@ -201,12 +201,13 @@ impl Record {
         self.version.locked_at.saturating_add(self.lease.as_duration())
     }
 
-    /// Whether somebody may be working right now: in progress and `locked_at + lease > clock`.
+    /// Whether somebody may be working right now: in progress, `lease > 0` and `locked_at + lease > clock`.
     ///
-    /// This is the one predicate for liveness. At the very instant of equality the lock is stale.
+    /// This is the one predicate for liveness. At the very instant of equality the lock is stale. An abandoned lease, zero, is stale
+    /// whatever the clock says: `locked_at` may be ahead of it after a backward step, and nobody is working.
     #[must_use]
     pub fn is_live(&self, clock: Timestamp) -> bool {
-        self.status() == Status::InProgress && self.lease_until() > clock
+        self.status() == Status::InProgress && self.lease > LeaseLength::ZERO && self.lease_until() > clock
     }
 
     /// Whether the record is in progress with nobody working: the complement of [`Record::is_live`] among the

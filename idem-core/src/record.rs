@@ -121,7 +121,7 @@ impl Status {
 }
 
 /// A record's state together with what only that state has.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// See [`Status::InProgress`].
     InProgress,
@@ -144,7 +144,7 @@ impl State {
 }
 
 /// The last phase that a multi-step handler committed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RecoveryPoint {
     /// The phase's name, as the handler gave it to `checkpoint`.
     pub name: String,
@@ -162,7 +162,7 @@ impl fmt::Debug for RecoveryPoint {
 ///
 /// Exhaustive on purpose: a back end that forgets a field of a record is wrong, and a new field shows it at compile time.
 /// `Debug` shows no response and no recovery data.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Record {
     /// What the first request of this life looked like. Settling never touches it.
     pub fingerprint: Fingerprint,

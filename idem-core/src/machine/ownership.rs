@@ -11,7 +11,7 @@ use crate::time::LeaseLength;
 use std::time::Duration;
 
 /// One ownership of a record, seen by its owner.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ownership {
     /// The record as far as the owner knows: what it was when the ownership began, with every write of its own that is
     /// known to have landed.

@@ -150,6 +150,12 @@ impl Claim {
         self.asked_before = true;
     }
 
+    /// The same claim with the same owner, for a fault store whose writes land late. Deliberately not `Clone`.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn same_again(&self) -> Self {
+        Self { identity: self.identity.clone(), candidates: self.candidates.clone(), ..*self }
+    }
+
     /// The record that an insert makes at `clock`, the store's time.
     ///
     /// The reference for every back end: `locked_at` and `created_at` are `clock`, expiry is `clock + retention`.

@@ -1,6 +1,8 @@
 //! Idempotency keys that survive a crash.
 
 pub mod claim;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod error;
 pub mod fingerprint;
 pub mod key;

@@ -1,0 +1,1 @@
+//! The promises, one file each, at the level of the store.

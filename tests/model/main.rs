@@ -7,10 +7,12 @@ mod broken;
 
 use idem_core::{ManualClock, Store, Timestamp};
 use idem_memory::{MemoryConfig, MemoryStore};
+use idem_tests::command::{Fault, How, Policy, Step, Terms};
 use idem_tests::model::{ExactClock, OwnClock};
-use idem_tests::row::{Micros, Place, Row};
+use idem_tests::row::{HOUR, Micros, Place, Row};
 use idem_tests::runner::Time;
 use idem_tests::{Command, Model, Runner, invariants};
+use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 use std::collections::BTreeMap;
@@ -122,4 +124,112 @@ fn memory_does_what_the_model_does() {
 #[test]
 fn memory_on_its_own_clock_does_what_the_model_does() {
     play::<Memory, OwnClock>(|config| config).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Whether any of 4,096 lists of commands tells a store with one rule undone from the model. Nothing is shrunk.
+fn notices<R: broken::Rule, M: ReferenceStateMachine<State = Model, Transition = Command>>() -> bool {
+    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
+    let lists = M::sequential_strategy(1..80);
+    (0..4_096).any(|_| {
+        let (model, commands, _) = lists.new_tree(&mut runner).expect("no list is rejected").current();
+        let played = std::panic::catch_unwind(|| {
+            Play::<broken::Broken<R>, M>::test_sequential(Config::default(), model, commands, None);
+        });
+        played.is_err()
+    })
+}
+
+fn is_noticed<R: broken::Rule>() {
+    assert!(notices::<R, ExactClock>(), "on a clock that the test moves");
+    assert!(notices::<R, OwnClock>(), "on a clock of the store's own");
+}
+
+#[test]
+fn the_model_notices_a_store_that_settles_anybodys_row() {
+    is_noticed::<broken::SettlesAnybodys>();
+}
+
+/// Only a clock that moves ends a lease that can still be renewed.
+#[test]
+fn the_model_notices_a_store_that_takes_what_was_renewed() {
+    assert!(notices::<broken::TakesWhatWasRenewed, ExactClock>());
+}
+
+#[test]
+fn the_model_notices_a_store_that_renews_what_was_given_up() {
+    is_noticed::<broken::RenewsWhatWasGivenUp>();
+}
+
+#[test]
+fn the_model_notices_a_store_that_purges_the_unresolved() {
+    is_noticed::<broken::PurgesTheUnresolved>();
+}
+
+#[test]
+fn the_model_notices_a_store_that_forgets_the_scope() {
+    is_noticed::<broken::ForgetsTheScope>();
+}
+
+#[test]
+fn the_model_notices_a_store_that_forgets_how_long_to_keep_an_answer() {
+    is_noticed::<broken::ForgetsTheFloor>();
+}
+
+/// What is never drawn is never tested: every kind of answer comes up.
+#[test]
+fn every_answer_is_drawn() {
+    let mut drawn = BTreeMap::new();
+    let config = Config { failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    let lists = ExactClock::sequential_strategy(1..80);
+    for _ in 0..3_000 {
+        let (mut model, commands, _) = lists.new_tree(&mut runner).expect("no list is rejected").current();
+        for command in &commands {
+            model.step(command);
+            let answer = format!("{:?}", model.answer());
+            let kind = answer.split(['(', '[']).next().unwrap_or_default().to_owned();
+            let kind = if kind == "Abandoned" { answer } else { kind };
+            *drawn.entry(kind).or_insert(0_u64) += 1;
+        }
+    }
+    // `StillMine` is followed by another send within its command, and the answer to that is the command's.
+    assert_eq!(drawn.len(), 24, "{drawn:#?}");
+}
+
+/// An owner that was granted its old lease while its relock was under way goes on under the relock's version. It takes a
+/// clock that steps back, so that it is seldom drawn.
+#[test]
+fn a_relock_that_lands_late_is_adopted() {
+    let terms = Terms {
+        place: 0,
+        request: 0,
+        policy: Policy::Resume,
+        leased: true,
+        retained: true,
+        max_attempts: 5,
+        windowed: true,
+    };
+    let complete = Command::Settle { actor: 0, how: How::Complete(1), floor: true, fault: Fault::LoseRequest };
+    let list = [
+        (Command::Ask { actor: 0, terms, fault: Fault::LoseReply }, "Unknown"),
+        (Command::MoveClock(HOUR), "Nothing"),
+        (Command::AskAgain { actor: 0, fault: Fault::None }, "WillSwap"),
+        (Command::Take { actor: 0, fault: Fault::LandLate }, "Unknown"),
+        (Command::MoveClock(-1), "Nothing"),
+        (Command::AskAgain { actor: 0, fault: Fault::None }, "Granted"),
+        (Command::Progress { actor: 0, step: Step::BeginEffect, fault: Fault::LoseRequest }, "Unknown"),
+        (Command::LandLate, "Nothing"),
+        (Command::Resolve { actor: 0, fault: Fault::None }, "Applied"),
+        (complete, "Unknown"),
+        (Command::Resolve { actor: 0, fault: Fault::LoseReply }, "Unknown"),
+        (Command::Resolve { actor: 0, fault: Fault::None }, "Applied"),
+        (Command::Ask { actor: 1, terms, fault: Fault::None }, "Replay"),
+    ];
+    let mut model = Model::new(true);
+    let mut stage = Play::<Memory, ExactClock>::init_test(&model);
+    for (command, answer) in list {
+        model.step(&command);
+        assert!(format!("{:?}", model.answer()).starts_with(answer), "{:?} to {command:?}", model.answer());
+        stage = Play::<Memory, ExactClock>::apply(stage, &model, command);
+    }
 }

@@ -20,6 +20,7 @@ pub mod invariants;
 pub mod model;
 pub mod row;
 pub mod runner;
+mod words;
 
 pub use command::Command;
 pub use model::Model;

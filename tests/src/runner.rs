@@ -1,18 +1,13 @@
 //! What comes of every [`Command`] on a real store, driven with `idem-core`'s public functions as an engine does.
 
-use crate::command::{ACTORS, Command, Fault, How, Policy, Step, Terms};
-use crate::row::{Answer, ClaimNumber, HOUR, Micros, PLACES, Place, Row, Status, Why};
-use bytes::Bytes;
+use crate::command::{ACTORS, Command, Fault, How, Step};
+use crate::row::{Answer, ClaimNumber, HOUR, Micros, PLACES, Place, Row};
+use crate::words::{answer_in, claim, failed, identity, micros, recovery_point, refusal, response, row, scope, why};
 use idem_core::conformance::{CallKind, FaultPlan, FaultStore, Injection};
 use idem_core::fingerprint::Part;
-use idem_core::machine::{
-    AbandonReason, Change, Decision, NoEffectRefused, Ownership, ProgressVerdict, SettlementVerdict, decide,
-};
+use idem_core::machine::{Change, Decision, Ownership, ProgressVerdict, SettlementVerdict, decide};
 use idem_core::store::{Erase, Inserted, PurgeOptions, StuckQuery, Swapped, UnresolvedRows};
-use idem_core::{
-    Claim, Error, Fingerprint, Identity, Key, LeaseLength, ManualClock, Owner, Record, RecoveryPoint, Response, Scope,
-    State, Store, Takeover, Timestamp, Version, WriteOutcome,
-};
+use idem_core::{Claim, Clock, ManualClock, Owner, Record, Store, Timestamp, Version, WriteOutcome};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -60,47 +55,6 @@ impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runner").field("store", &self.store).field("time", &self.time).finish_non_exhaustive()
     }
-}
-
-/// The identity of a place; places are in the order of their identities.
-///
-/// # Panics
-///
-/// Never: the names are good.
-#[must_use]
-pub fn identity(place: Place) -> Identity {
-    let key = if place.is_multiple_of(2) { "K" } else { "k" };
-    Identity::new(scope(place / 2), Key::new(key).expect("it is a good name"))
-}
-
-fn scope(number: u8) -> Scope {
-    Scope::new(if number == 0 { "a" } else { "a/b" }).expect("it is a good name")
-}
-
-fn response(answer: u8) -> Response {
-    Response::new(200 + u16::from(answer), vec![answer; 3]).with_header("answer", vec![answer])
-}
-
-fn recovery_point(phase: u8) -> RecoveryPoint {
-    RecoveryPoint { name: format!("phase-{phase}"), data: Bytes::from(vec![phase; 2]) }
-}
-
-fn micros(duration: Micros) -> Duration {
-    Duration::from_micros(duration.unsigned_abs())
-}
-
-fn claim(terms: Terms) -> Claim {
-    let fingerprint = Fingerprint::builder("POST /").bytes(&[terms.request]).finish().expect("it is small");
-    let takeover = match terms.policy {
-        Policy::Resume => Takeover::Resume,
-        Policy::OnlyBeforeEffect => Takeover::OnlyBeforeEffect,
-        Policy::Never => Takeover::Never,
-    };
-    Claim::new(identity(terms.place), fingerprint, takeover)
-        .with_lease(if terms.leased { LeaseLength::from_duration(micros(HOUR)) } else { LeaseLength::ZERO })
-        .with_retention(if terms.retained { micros(HOUR) } else { Duration::ZERO })
-        .with_max_attempts(terms.max_attempts)
-        .with_provider_window(if terms.windowed { micros(23 * HOUR) } else { Duration::ZERO })
 }
 
 impl Runner {
@@ -168,7 +122,6 @@ impl Runner {
             }
             Command::MoveClock(by) => {
                 if let Time::Ours(clock) = &self.time {
-                    use idem_core::Clock;
                     clock.set(Timestamp::from_micros(clock.now().as_micros() + by));
                     self.uptime += by.max(0);
                 }
@@ -270,12 +223,7 @@ impl Runner {
             Decision::InProgress { since, retry_after } => {
                 Answer::InProgress(since.as_micros(), u64::try_from(retry_after.as_millis()).expect("it is short"))
             }
-            Decision::Abandoned { reason } => Answer::Abandoned(match reason {
-                AbandonReason::NeverTakeOver => Why::NeverTakeOver,
-                AbandonReason::EffectBegun => Why::EffectBegun,
-                AbandonReason::ProviderWindowOver => Why::ProviderWindowOver,
-                AbandonReason::TooManyAttempts => Why::TooManyAttempts,
-            }),
+            Decision::Abandoned { reason } => Answer::Abandoned(why(reason)),
         }
     }
 
@@ -331,10 +279,7 @@ impl Runner {
             }
             Err(refused) => {
                 self.parties[actor] = Party::Owning(owning);
-                match refused {
-                    NoEffectRefused::EffectBegun => Answer::RefusedForEffect,
-                    NoEffectRefused::PreviousUnknown => Answer::RefusedForPast,
-                }
+                refusal(refused)
             }
         }
     }
@@ -445,31 +390,7 @@ impl Runner {
     }
 
     fn row(&self, record: &Record) -> Row {
-        let requests = [0_u8, 1];
-        let request = requests.into_iter().find(|request| {
-            let same = Fingerprint::builder("POST /").bytes(&[*request]).finish().expect("it is small");
-            *same.current() == record.fingerprint
-        });
-        Row {
-            request: request.expect("there are no other requests"),
-            status: match &record.state {
-                State::InProgress => Status::Working,
-                State::Completed(stored) => Status::Done(answer_in(stored)),
-                State::Failed => Status::Failed,
-            },
-            attempt: record.attempt,
-            owner: *self.claims.get(&record.version.owner).expect("nobody else claims"),
-            locked_at: record.version.locked_at.as_micros(),
-            lease_millis: record.lease.as_millis(),
-            effect_begun: record.effect_begun,
-            unresolved: record.unresolved,
-            phase: record
-                .recovery_point
-                .as_ref()
-                .map(|point| (0..3).find(|phase| recovery_point(*phase) == *point).expect("there are no other phases")),
-            created_at: record.created_at.as_micros(),
-            expires_at: record.expires_at.as_micros(),
-        }
+        row(record, *self.claims.get(&record.version.owner).expect("nobody else claims"))
     }
 }
 
@@ -490,16 +411,5 @@ impl Owning {
             Some(Waiting::Settle(change)) => change.clone(),
             None => Change::Abandon,
         }
-    }
-}
-
-fn answer_in(stored: &Response) -> u8 {
-    (0..4).find(|answer| response(*answer) == *stored).expect("there are no other answers")
-}
-
-fn failed(error: &Error) -> Answer {
-    match error.write_outcome() {
-        WriteOutcome::NotApplied => Answer::NotApplied,
-        WriteOutcome::Unknown => Answer::Unknown,
     }
 }

@@ -192,8 +192,9 @@ fn every_answer_is_drawn() {
             *drawn.entry(kind).or_insert(0_u64) += 1;
         }
     }
-    // `StillMine` is followed by another send within its command, and the answer to that is the command's.
-    assert_eq!(drawn.len(), 24, "{drawn:#?}");
+    // Seldom drawn, and listed by hand below. `StillMine` is followed by another send, whose answer is the command's.
+    drawn.remove("Adopted");
+    assert_eq!(drawn.len(), 23, "{drawn:#?}");
 }
 
 /// An owner that was granted its old lease while its relock was under way goes on under the relock's version. It takes a
@@ -232,4 +233,42 @@ fn a_relock_that_lands_late_is_adopted() {
         assert!(format!("{:?}", model.answer()).starts_with(answer), "{:?} to {command:?}", model.answer());
         stage = Play::<Memory, ExactClock>::apply(stage, &model, command);
     }
+}
+
+/// What the lists of commands go around, found after some hundred thousand of them: a version can come back. A claim wins by a swap and never
+/// hears of it; the row is purged as unresolved; asked again in the same microsecond, the claim wins by insert, with the owner
+/// and the `locked_at` that it had. A rival who read the former row then takes over the new one, and counts on from the former:
+/// the new owner is told of an unknown past that was purged, which errs on the safe side, and the other owner is fenced.
+#[test]
+fn a_version_can_come_back_within_a_microsecond() {
+    let terms = Terms {
+        place: 0,
+        request: 0,
+        policy: Policy::Resume,
+        leased: false,
+        retained: false,
+        max_attempts: 5,
+        windowed: true,
+    };
+    let list = [
+        (Command::Ask { actor: 0, terms, fault: Fault::None }, "Granted"),
+        (Command::MoveClock(1), "Nothing"),
+        (Command::Ask { actor: 1, terms, fault: Fault::None }, "WillSwap"),
+        (Command::Take { actor: 1, fault: Fault::LoseReply }, "Unknown"),
+        (Command::Ask { actor: 2, terms, fault: Fault::None }, "WillSwap"),
+        (Command::Purge { batch: 1, unresolved_after: Some(0) }, "Purged(0, 1)"),
+        (Command::AskAgain { actor: 1, fault: Fault::None }, "Granted"),
+        (Command::Take { actor: 2, fault: Fault::None }, "Granted"),
+        (Command::Settle { actor: 1, how: How::Complete(0), floor: false, fault: Fault::None }, "Fenced"),
+    ];
+    let mut model = Model::new(true);
+    let mut stage = Play::<Memory, ExactClock>::init_test(&model);
+    for (command, answer) in list {
+        model.step(&command);
+        let answered = stage.runtime.block_on(stage.runner.step(&command));
+        assert!(format!("{answered:?}").starts_with(answer), "{answered:?} to {command:?}");
+    }
+    assert!(model.repeats_a_version());
+    let (rows, _) = stage.runtime.block_on(stage.runner.rows());
+    assert_eq!((rows[&0].attempt, rows[&0].unresolved), (3, 2));
 }

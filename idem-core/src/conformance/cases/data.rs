@@ -19,7 +19,13 @@ fn every_byte() -> Vec<u8> {
 
 /// Names that a careless store takes for each other, for syntax, or for nothing.
 fn awkward_names() -> Vec<String> {
-    let longest = ["k".repeat(255), format!("{}{}", "\u{1F980}".repeat(63), "end"), "%".repeat(255)];
+    let longest = [
+        "k".repeat(255),
+        "k".repeat(254),
+        format!("{}l", "k".repeat(254)),
+        format!("{}{}", "\u{1F980}".repeat(63), "end"),
+        "%".repeat(255),
+    ];
     #[rustfmt::skip]
     let short = [
         "a", "A", " a", "a ", "a  ", "a\u{a0}", "a\u{200b}", "\u{feff}a", "aa", "0", "00", "1e0", "-1", "null", "NULL",

@@ -1,4 +1,4 @@
-//! The owner's progress: renew, begin_effect, checkpoint.
+//! The owner's progress: renew, `begin_effect`, checkpoint.
 
 use super::standing::{Standing, checkpoint, progress_changes, progress_with};
 use super::trial::{HOUR, Trial, brief_claim, claim, lease, take_over};

@@ -98,9 +98,16 @@ enum Actor {
     Saw(Record, u8, u8),
     Holds(Hold),
     /// Repeats a settlement until it knows.
-    Settles { hold: Hold, change: Change, look: bool },
+    Settles {
+        hold: Hold,
+        change: Change,
+        look: bool,
+    },
     /// Repeats a mark until it knows.
-    Marks { hold: Hold, change: Change },
+    Marks {
+        hold: Hold,
+        change: Change,
+    },
     Done,
 }
 
@@ -118,7 +125,7 @@ struct Hold {
 enum Reply {
     Arrives,
     RequestLost,
-    ReplyLost,
+    AnswerLost,
     LandsLate,
 }
 
@@ -230,7 +237,7 @@ impl Rules {
         match reply {
             Reply::Arrives => Ok(self.land(world, owner, &write)),
             Reply::RequestLost => Err(()),
-            Reply::ReplyLost => {
+            Reply::AnswerLost => {
                 self.land(world, owner, &write);
                 Err(())
             }
@@ -250,23 +257,28 @@ impl Rules {
         if hold.is_over(world) { Actor::Looks } else { Actor::Holds(hold) }
     }
 
-    fn decide(&self, world: &mut World, owner: usize, (record, clock, elapsed): (Record, u8, u8), reply: Reply) -> Actor {
+    fn decide(
+        &self,
+        world: &mut World,
+        owner: usize,
+        (record, clock, elapsed): (Record, u8, u8),
+        reply: Reply,
+    ) -> Actor {
         let mut decision = decide(&record, &self.claim(owner), at(clock));
-        if self.undone(Rule::UnresolvedDoesNotExpire)
-            && record.is_stale(at(clock))
-            && record.expires_at <= at(clock)
-            && let Decision::Swap { change: Change::Takeover { next, .. }, .. } | Decision::Swap { change: Change::Relock { next, .. }, .. } = &decision
-        {
-            let next = super::NextOwnership { attempt: 1, ..*next };
-            world.record = Some(Record { version: next.version, created_at: next.version.locked_at, lease: next.lease, effect_begun: false, unresolved: 0, ..record });
-            world.lives.push(Life::default());
-            return self.grant(world, world.record.clone().unwrap(), (clock, elapsed));
-        }
         if self.undone(Rule::UnresolvedDoesNotExpire) && record.is_stale(at(clock)) && record.expires_at <= at(clock) {
             // Expired as new, whatever the policy says.
-            let version = Version { locked_at: record.version.locked_at.saturating_add(Duration::from_micros(1)).max(at(clock)), owner: self.claim(owner).owner() };
+            let version = Version {
+                locked_at: record.version.locked_at.saturating_add(Duration::from_micros(1)).max(at(clock)),
+                owner: self.claim(owner).owner(),
+            };
             if world.record.as_ref() == Some(&record) {
-                world.record = Some(Record { version, lease: LeaseLength::from_duration(LEASE), effect_begun: false, unresolved: 0, ..record });
+                world.record = Some(Record {
+                    version,
+                    lease: LeaseLength::from_duration(LEASE),
+                    effect_begun: false,
+                    unresolved: 0,
+                    ..record
+                });
                 return self.grant(world, world.record.clone().unwrap(), (clock, elapsed));
             }
             decision = Decision::InProgress { since: at(clock), retry_after: TICK };
@@ -345,16 +357,16 @@ impl Rules {
                 hold.marked = true;
                 Actor::Holds(hold)
             }
-            Ok(false) => judge_mark(world, hold, change),
+            Ok(false) => judge_mark(world, hold, &change),
             Err(()) => Actor::Marks { hold, change },
         }
     }
 }
 
-fn judge_mark(world: &World, mut hold: Hold, change: Change) -> Actor {
-    match hold.ownership.judge_progress(&change, world.record.as_ref()) {
+fn judge_mark(world: &World, mut hold: Hold, change: &Change) -> Actor {
+    match hold.ownership.judge_progress(change, world.record.as_ref()) {
         ProgressVerdict::Applied => {
-            hold.ownership.landed(&change);
+            hold.ownership.landed(change);
             hold.marked = true;
             Actor::Holds(hold)
         }
@@ -430,12 +442,13 @@ impl Model for Rules {
         }
         steps.extend((0..world.late.len()).map(Step::Land));
         let replies: &[Reply] = if world.faults > 0 {
-            &[Reply::Arrives, Reply::RequestLost, Reply::ReplyLost, Reply::LandsLate]
+            &[Reply::Arrives, Reply::RequestLost, Reply::AnswerLost, Reply::LandsLate]
         } else {
             &[Reply::Arrives]
         };
         for (owner, actor) in world.owners.iter().enumerate() {
-            let mut each = |step: fn(usize, Reply) -> Step| steps.extend(replies.iter().map(|reply| step(owner, *reply)));
+            let mut each =
+                |step: fn(usize, Reply) -> Step| steps.extend(replies.iter().map(|reply| step(owner, *reply)));
             match actor {
                 Actor::Asks => each(Step::Ask),
                 Actor::Looks | Actor::Settles { look: true, .. } | Actor::Marks { .. } => steps.push(Step::Look(owner)),
@@ -515,7 +528,7 @@ impl Model for Rules {
                 Err(()) => Actor::Asks,
             },
             (Step::Look(_), Actor::Looks) => seen(&world),
-            (Step::Look(_), Actor::Marks { hold, change }) => judge_mark(&world, hold, change),
+            (Step::Look(_), Actor::Marks { hold, change }) => judge_mark(&world, hold, &change),
             (Step::Look(_), Actor::Settles { hold, change, .. }) => self.conclude(&mut world, owner, hold, change),
             (Step::Decide(_, reply), Actor::Saw(record, clock, elapsed)) => {
                 self.decide(&mut world, owner, (record, clock, elapsed), reply)
@@ -539,9 +552,10 @@ impl Model for Rules {
             (Step::Abandon(_, reply), Actor::Holds(hold)) => {
                 self.settle(&mut world, owner, hold, Change::Abandon, reply)
             }
-            (Step::Complete(_, reply) | Step::Fail(_, reply) | Step::Abandon(_, reply), Actor::Settles { hold, change, .. }) => {
-                self.settle(&mut world, owner, hold, change, reply)
-            }
+            (
+                Step::Complete(_, reply) | Step::Fail(_, reply) | Step::Abandon(_, reply),
+                Actor::Settles { hold, change, .. },
+            ) => self.settle(&mut world, owner, hold, change, reply),
             (Step::Crash(_), _) => Actor::Done,
             (step, actor) => unreachable!("{step:?} in {actor:?}"),
         };
@@ -555,12 +569,13 @@ impl Model for Rules {
             Property::always("one effect in a life, unless the policy resumes", |rules: &Self, world: &World| {
                 rules.takeover == Takeover::Resume || world.lives.iter().all(|life| life.effects <= 1)
             }),
-            Property::always("one owner at work at a time, unless the clock stepped back", |rules: &Self, world: &World| {
-                let at_work = |actor: &&Actor| {
-                    matches!(actor, Actor::Holds(hold) if !hold.is_over(world) || rules.undone(Rule::OwnerStopsAtDeadline))
-                };
-                world.steps_back < rules.steps_back || world.owners.iter().filter(at_work).count() <= 1
-            }),
+            Property::always(
+                "one owner at work at a time, unless the clock stepped back",
+                |rules: &Self, world: &World| {
+                    let at_work = |actor: &&Actor| matches!(actor, Actor::Holds(hold) if !hold.is_over(world) || rules.undone(Rule::OwnerStopsAtDeadline));
+                    world.steps_back < rules.steps_back || world.owners.iter().filter(at_work).count() <= 1
+                },
+            ),
             Property::sometimes("a takeover", |_, world: &World| {
                 world.record.as_ref().is_some_and(|record| record.unresolved > 0)
             }),
@@ -589,7 +604,6 @@ fn check(rules: Rules) -> (usize, Vec<&'static str>) {
     {
         checker.assert_no_discovery(name);
     }
-    eprintln!("{:?}: {} states, depth {}, {broken:?}", checker.model(), checker.unique_state_count(), checker.max_depth());
     (checker.unique_state_count(), broken)
 }
 

@@ -6,7 +6,7 @@ use idem_core::{Begun, Failure, Lease, Outcome, Response, Status};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::advance;
 
@@ -14,7 +14,7 @@ use tokio::time::advance;
 async fn poll_then_drop(future: impl Future, times: usize) -> bool {
     let mut future = pin!(future);
     for _ in 0..times {
-        if let Poll::Ready(_) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return true;
         }
         tokio::task::yield_now().await;

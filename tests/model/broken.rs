@@ -1,6 +1,6 @@
 //! Stores with one rule undone, for seeing that the model test notices.
 
-use super::{MakeStore, Memory};
+use super::stage;
 use async_trait::async_trait;
 use idem_core::machine::{Change, NextOwnership};
 use idem_core::store::{
@@ -109,13 +109,9 @@ impl Rule for ForgetsTheFloor {
     }
 }
 
-/// Makes memory stores with one rule undone.
-pub(crate) struct Broken<R>(PhantomData<R>);
-
-impl<R: Rule> MakeStore for Broken<R> {
-    fn make(clock: Option<ManualClock>) -> Arc<dyn Store> {
-        Arc::new(BrokenMemory::<R> { inner: Memory::make(clock), rule: PhantomData })
-    }
+/// A memory store with one rule undone.
+pub(crate) fn memory<R: Rule>(clock: Option<ManualClock>) -> Arc<dyn Store> {
+    Arc::new(BrokenMemory::<R> { inner: stage::memory(clock), rule: PhantomData })
 }
 
 struct BrokenMemory<R> {

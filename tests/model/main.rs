@@ -4,100 +4,25 @@
 //! that it found and the seed that finds it again: `PROPTEST_RNG_SEED=<seed>`.
 
 mod broken;
+mod stage;
 
-use idem_core::{ManualClock, Store, Timestamp};
-use idem_memory::{MemoryConfig, MemoryStore};
+use idem_core::conformance::{BrokenStore, Fault as StoreFault};
 use idem_tests::command::{Fault, How, Policy, Step, Terms};
 use idem_tests::model::{ExactClock, OwnClock};
-use idem_tests::row::{HOUR, Micros, Place, Row};
-use idem_tests::runner::Time;
-use idem_tests::{Command, Model, Runner, invariants};
+use idem_tests::row::HOUR;
+use idem_tests::{Command, Model};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
+use stage::{MakeStore, OnMemory, Stage, memory};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Makes the stores of a test.
-trait MakeStore: 'static {
-    fn make(clock: Option<ManualClock>) -> Arc<dyn Store>;
-}
-
-struct Memory;
-
-impl MakeStore for Memory {
-    fn make(clock: Option<ManualClock>) -> Arc<dyn Store> {
-        let config = MemoryConfig::default().with_shards(2);
-        Arc::new(MemoryStore::new(match clock {
-            Some(clock) => config.with_clock(Arc::new(clock)),
-            None => config,
-        }))
-    }
-}
-
-struct Play<Store, Machine>(PhantomData<(Store, Machine)>);
-
-struct Stage {
-    runtime: tokio::runtime::Runtime,
-    runner: Runner,
-    rows: (BTreeMap<Place, Row>, Micros),
-    latest: Micros,
-}
-
-impl<S: MakeStore, M: ReferenceStateMachine<State = Model, Transition = Command>> StateMachineTest for Play<S, M> {
-    type SystemUnderTest = Stage;
-    type Reference = M;
-
-    fn init_test(model: &Model) -> Stage {
-        let clock = ManualClock::new(Timestamp::from_micros(model.clock()));
-        let (store, time) = if model.is_exact() {
-            (S::make(Some(clock.clone())), Time::Ours(clock))
-        } else {
-            (S::make(None), Time::Its)
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
-        let runner = Runner::new(store, time);
-        let rows = runtime.block_on(runner.rows());
-        Stage { runtime, runner, latest: rows.1, rows }
-    }
-
-    fn apply(mut stage: Stage, model: &Model, command: Command) -> Stage {
-        let answer = stage.runtime.block_on(stage.runner.step(&command));
-        let (rows, clock) = stage.runtime.block_on(stage.runner.rows());
-        let (before, before_clock) = &stage.rows;
-        stage.latest = stage.latest.max(clock);
-        invariants::Step {
-            command: &command,
-            answer: &answer,
-            before: (before, *before_clock),
-            after: (&rows, clock),
-            latest: stage.latest,
-        }
-        .check();
-        if model.is_exact() {
-            assert_eq!(&answer, model.answer(), "answer to {command:?}");
-            assert_eq!(&rows, model.rows(), "rows after {command:?}");
-        } else {
-            let expected = model.answer().clone().without_instants(model.clock());
-            assert_eq!(answer.without_instants(clock), expected, "answer to {command:?}");
-            assert_eq!(without_instants(&rows, clock), without_instants(model.rows(), model.clock()), "{command:?}");
-        }
-        stage.rows = (rows, clock);
-        stage
-    }
-}
-
-fn without_instants(rows: &BTreeMap<Place, Row>, clock: Micros) -> BTreeMap<Place, Row> {
-    rows.iter().map(|(place, row)| (*place, row.clone().without_instants(clock))).collect()
-}
-
 /// Plays random lists of commands, and says what went wrong and by which seed it is found again.
-fn play<S: MakeStore, M: ReferenceStateMachine<State = Model, Transition = Command>>(
-    configure: impl FnOnce(Config) -> Config,
-) -> Result<(), String> {
-    let mut config = configure(Config { failure_persistence: None, ..Config::default() });
+fn play_on_memory<M: ReferenceStateMachine<State = Model, Transition = Command>>() -> Result<(), String> {
+    let mut config = Config { failure_persistence: None, ..Config::default() };
     let seed = match config.rng_seed {
         RngSeed::Fixed(seed) => seed,
         RngSeed::Random => RandomState::new().hash_one("seed"),
@@ -106,7 +31,7 @@ fn play<S: MakeStore, M: ReferenceStateMachine<State = Model, Transition = Comma
     let mut runner = TestRunner::new(config.clone());
     runner
         .run(&M::sequential_strategy(1..80), |(model, commands, seen)| {
-            Play::<S, M>::test_sequential(config.clone(), model, commands, seen);
+            OnMemory::<M>::test_sequential(config.clone(), model, commands, seen);
             Ok(())
         })
         .map_err(|error| match error {
@@ -117,31 +42,35 @@ fn play<S: MakeStore, M: ReferenceStateMachine<State = Model, Transition = Comma
 
 #[test]
 fn memory_does_what_the_model_does() {
-    play::<Memory, ExactClock>(|config| config).unwrap_or_else(|failure| panic!("{failure}"));
+    play_on_memory::<ExactClock>().unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// As a store with a clock of its own is tested, such as a database.
 #[test]
 fn memory_on_its_own_clock_does_what_the_model_does() {
-    play::<Memory, OwnClock>(|config| config).unwrap_or_else(|failure| panic!("{failure}"));
+    play_on_memory::<OwnClock>().unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// Whether any of 4,096 lists of commands tells a store with one rule undone from the model. Nothing is shrunk.
-fn notices<R: broken::Rule, M: ReferenceStateMachine<State = Model, Transition = Command>>() -> bool {
+fn notices<M: ReferenceStateMachine<State = Model, Transition = Command>>(make: MakeStore<'_>) -> bool {
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
     let lists = M::sequential_strategy(1..80);
     (0..4_096).any(|_| {
-        let (model, commands, _) = lists.new_tree(&mut runner).expect("no list is rejected").current();
-        let played = std::panic::catch_unwind(|| {
-            Play::<broken::Broken<R>, M>::test_sequential(Config::default(), model, commands, None);
-        });
+        let (mut model, commands, _) = lists.new_tree(&mut runner).expect("no list is rejected").current();
+        let mut stage = Stage::new(make, &model);
+        let played = catch_unwind(AssertUnwindSafe(|| {
+            for command in &commands {
+                model.step(command);
+                stage.play(&model, command);
+            }
+        }));
         played.is_err()
     })
 }
 
 fn is_noticed<R: broken::Rule>() {
-    assert!(notices::<R, ExactClock>(), "on a clock that the test moves");
-    assert!(notices::<R, OwnClock>(), "on a clock of the store's own");
+    assert!(notices::<ExactClock>(&broken::memory::<R>), "on a clock that the test moves");
+    assert!(notices::<OwnClock>(&broken::memory::<R>), "on a clock of the store's own");
 }
 
 #[test]
@@ -152,7 +81,7 @@ fn the_model_notices_a_store_that_settles_anybodys_row() {
 /// Only a clock that moves ends a lease that can still be renewed.
 #[test]
 fn the_model_notices_a_store_that_takes_what_was_renewed() {
-    assert!(notices::<broken::TakesWhatWasRenewed, ExactClock>());
+    assert!(notices::<ExactClock>(&broken::memory::<broken::TakesWhatWasRenewed>));
 }
 
 #[test]
@@ -173,6 +102,69 @@ fn the_model_notices_a_store_that_forgets_the_scope() {
 #[test]
 fn the_model_notices_a_store_that_forgets_how_long_to_keep_an_answer() {
     is_noticed::<broken::ForgetsTheFloor>();
+}
+
+/// Those of the conformance suite's broken stores that single steps can show, and that few lists miss. The others are wrong in a
+/// race, after a dropped future, in bytes that are not drawn here, or where only a clock that moves leads.
+#[test]
+fn the_model_notices_broken_stores_of_the_conformance_suite() {
+    let faults = [
+        StoreFault::SecondClaimOverwrites,
+        StoreFault::SecondClaimExtendsRetention,
+        StoreFault::EveryClaimWins,
+        StoreFault::BusyForEver,
+        StoreFault::ExpiredIsAbsentToInsert,
+        StoreFault::StaleIsAbsentToInsert,
+        StoreFault::ZeroLeaseIsForever,
+        StoreFault::InsertHasAClockOfItsOwn,
+        StoreFault::SwapMakesRecords,
+        StoreFault::LostSwapHidesTheRecord,
+        StoreFault::RefusedSwapWrites,
+        StoreFault::SwapHitsTheWholeScope,
+        StoreFault::LoadIsCached,
+        StoreFault::LoadHidesTheExpired,
+        StoreFault::TakeoverComparesNothing,
+        StoreFault::OwnershipIgnoresStatus,
+        StoreFault::TakeoverMovesCreatedAt,
+        StoreFault::AsNewKeepsRecoveryPoint,
+        StoreFault::AsNewKeepsCreatedAt,
+        StoreFault::AsNewKeepsFingerprint,
+        StoreFault::OwnershipStampsForItself,
+        StoreFault::RelockCountsAnAttempt,
+        StoreFault::RenewalMayShrink,
+        StoreFault::ProgressRevivesAbandoned,
+        StoreFault::FirstCheckpointStays,
+        StoreFault::SettlingComparesNoVersion,
+        StoreFault::SettlingAsksTheClock,
+        StoreFault::CompletionTouchesFingerprint,
+        StoreFault::CompletionClearsMarks,
+        StoreFault::CompletionClearsRecoveryPoint,
+        StoreFault::CompletionClearsLease,
+        StoreFault::CompletionKeepsExpiry,
+        StoreFault::FailureNeverClearsMarks,
+        StoreFault::AbandonFails,
+        StoreFault::PurgeTakesLive,
+        StoreFault::PurgeTakesUnresolved,
+        StoreFault::PurgeNeverDropsUnresolved,
+        StoreFault::PurgeIgnoresGrace,
+        StoreFault::PurgeIgnoresExpiry,
+        StoreFault::PurgeKeepsFailed,
+        StoreFault::StuckListsLive,
+        StoreFault::StatsTakeStaleForLive,
+        StoreFault::LookingPurges,
+        StoreFault::EraseSettledTakesAll,
+        StoreFault::EraseEverythingSparesLive,
+        StoreFault::EraseByPrefix,
+        StoreFault::ScopeIgnored,
+        StoreFault::NamesJoinedCarelessly,
+        StoreFault::KeysFoldCase,
+        StoreFault::BodyEndsAtZero,
+        StoreFault::InstantsInMilliseconds,
+        StoreFault::LeaseIsShort,
+    ];
+    for fault in faults {
+        assert!(notices::<OwnClock>(&move |_| Arc::new(BrokenStore::new(fault))), "{fault:?}");
+    }
 }
 
 /// What is never drawn is never tested: every kind of answer comes up.
@@ -227,11 +219,11 @@ fn a_relock_that_lands_late_is_adopted() {
         (Command::Ask { actor: 1, terms, fault: Fault::None }, "Replay"),
     ];
     let mut model = Model::new(true);
-    let mut stage = Play::<Memory, ExactClock>::init_test(&model);
+    let mut stage = Stage::new(&memory, &model);
     for (command, answer) in list {
         model.step(&command);
         assert!(format!("{:?}", model.answer()).starts_with(answer), "{:?} to {command:?}", model.answer());
-        stage = Play::<Memory, ExactClock>::apply(stage, &model, command);
+        stage.play(&model, &command);
     }
 }
 
@@ -262,13 +254,14 @@ fn a_version_can_come_back_within_a_microsecond() {
         (Command::Settle { actor: 1, how: How::Complete(0), floor: false, fault: Fault::None }, "Fenced"),
     ];
     let mut model = Model::new(true);
-    let mut stage = Play::<Memory, ExactClock>::init_test(&model);
+    let mut stage = Stage::new(&memory, &model);
+    let mut rows = BTreeMap::new();
     for (command, answer) in list {
         model.step(&command);
-        let answered = stage.runtime.block_on(stage.runner.step(&command));
+        let (answered, now) = stage.play_alone(&command);
+        rows = now;
         assert!(format!("{answered:?}").starts_with(answer), "{answered:?} to {command:?}");
     }
     assert!(model.repeats_a_version());
-    let (rows, _) = stage.runtime.block_on(stage.runner.rows());
     assert_eq!((rows[&0].attempt, rows[&0].unresolved), (3, 2));
 }

@@ -166,8 +166,9 @@ impl Runner {
 
     async fn ask(&mut self, actor: usize, mut claim: Claim, fault: Fault) -> Answer {
         self.arm(fault);
+        let answer = self.store.insert(&claim).await;
         claim.mark_asked();
-        match self.store.insert(&claim).await {
+        match answer {
             Ok(Inserted::Won(version)) => self.own(actor, &claim, claim.first_record(version.locked_at), 0),
             Ok(Inserted::Existing(record, clock)) => self.meet(actor, claim, Some(record), clock),
             Ok(Inserted::Busy { .. }) => panic!("only a cache says that"),

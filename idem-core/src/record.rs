@@ -110,7 +110,7 @@ impl Status {
         }
     }
 
-    /// Whether the state is one that expires: completed or failed.
+    /// Whether the last ownership is over and said so: completed or failed.
     #[must_use]
     pub const fn is_settled(self) -> bool {
         match self {
@@ -184,7 +184,7 @@ pub struct Record {
     pub recovery_point: Option<RecoveryPoint>,
     /// When this life was first claimed. A takeover does not move it.
     pub created_at: Timestamp,
-    /// Until when a settled record is kept. An in-progress record does not expire.
+    /// Until when a resolved record is kept. An unresolved record does not expire.
     pub expires_at: Timestamp,
 }
 
@@ -217,12 +217,31 @@ impl Record {
         self.status() == Status::InProgress && !self.is_live(clock)
     }
 
-    /// Whether the record is settled and its retention is over: `expires_at <= clock`.
+    /// Whether the outcome is known for good: completed, or failed with nothing unknown in the past.
     ///
-    /// This is the one predicate for expiry; an in-progress record never expires.
+    /// Only a resolved record expires. A failed one with an [unknown past](Record::has_unknown_past) does not: its last owner did nothing,
+    /// but an earlier one may have, and the passing of time must not make the key run again.
+    #[must_use]
+    pub fn is_resolved(&self) -> bool {
+        match self.status() {
+            Status::InProgress => false,
+            Status::Completed => true,
+            Status::Failed => !self.has_unknown_past(),
+        }
+    }
+
+    /// Whether the record is [resolved](Record::is_resolved) and its retention is over: `expires_at <= clock`.
+    ///
+    /// This is the one predicate for expiry; an unresolved record never expires.
     #[must_use]
     pub fn is_expired(&self, clock: Timestamp) -> bool {
-        self.status().is_settled() && self.expires_at <= clock
+        self.is_resolved() && self.expires_at <= clock
+    }
+
+    /// Whether somebody may have to look: not [resolved](Record::is_resolved), and nobody is working on it.
+    #[must_use]
+    pub fn is_stuck(&self, clock: Timestamp) -> bool {
+        !self.is_resolved() && !self.is_live(clock)
     }
 
     /// Whether something unknown or already begun lies in this life's past, so that running again is the takeover

@@ -278,7 +278,7 @@ impl Model {
         let (mut erased, mut kept) = (0, 0);
         self.rows.retain(|place, row| {
             let here = place / 2 == scope;
-            let goes = here && (everything || row.status != Status::Working);
+            let goes = here && (everything || row.known());
             erased += u64::from(goes);
             kept += u64::from(here && !goes);
             !goes
@@ -290,9 +290,10 @@ impl Model {
         let count = |which: &dyn Fn(&Row) -> bool| self.rows.values().filter(|row| which(row)).count() as u64;
         Answer::Counted([
             count(&|row| row.alive(self.clock)),
-            count(&|row| row.stuck(self.clock)),
+            count(&|row| row.stale(self.clock)),
             count(&|row| matches!(row.status, Status::Done(_))),
             count(&|row| row.status == Status::Failed),
+            count(&|row| row.stuck(self.clock)),
             count(&|row| row.expired(self.clock)),
         ])
     }

@@ -50,22 +50,38 @@ impl Row {
         self.locked_at + i64::from(self.lease_millis) * 1_000
     }
 
-    /// In progress, and the lease runs beyond `clock`.
+    /// In progress, not abandoned, and the lease runs beyond `clock`.
     #[must_use]
     pub fn alive(&self, clock: Micros) -> bool {
-        self.status == Status::Working && clock < self.lease_end()
+        self.status == Status::Working && self.lease_millis != 0 && clock < self.lease_end()
     }
 
     /// In progress, and nobody is at work.
     #[must_use]
-    pub fn stuck(&self, clock: Micros) -> bool {
-        self.status == Status::Working && clock >= self.lease_end()
+    pub fn stale(&self, clock: Micros) -> bool {
+        self.status == Status::Working && !self.alive(clock)
     }
 
-    /// Settled, and no longer kept.
+    /// Its outcome is known: a completion, or a failure before which everybody failed without a trace.
+    #[must_use]
+    pub fn known(&self) -> bool {
+        match self.status {
+            Status::Working => false,
+            Status::Done(_) => true,
+            Status::Failed => !self.effect_begun && self.unresolved == 0,
+        }
+    }
+
+    /// Its outcome is unknown, and nobody is at work.
+    #[must_use]
+    pub fn stuck(&self, clock: Micros) -> bool {
+        !self.known() && !self.alive(clock)
+    }
+
+    /// Its outcome is known, and no longer kept.
     #[must_use]
     pub fn expired(&self, clock: Micros) -> bool {
-        self.status != Status::Working && clock >= self.expires_at
+        self.known() && clock >= self.expires_at
     }
 
     /// For a store whose clock runs by itself: instants are reduced to whether they are over.
@@ -131,8 +147,8 @@ pub enum Answer {
     Erased(u64, u64),
     /// Places of the stuck rows, in order.
     Stuck(Vec<Place>),
-    /// Live, stale, completed, failed and expired rows.
-    Counted([u64; 5]),
+    /// Live, stale, completed, failed, stuck and expired rows.
+    Counted([u64; 6]),
 }
 
 impl Answer {

@@ -114,7 +114,7 @@ impl Runner {
             Command::Stuck { page } => self.stuck(page).await,
             Command::Stats => {
                 let stats = self.store.stats().await.expect("nothing is wrong");
-                Answer::Counted([stats.live, stats.stale, stats.completed, stats.failed, stats.expired])
+                Answer::Counted([stats.live, stats.stale, stats.completed, stats.failed, stats.stuck, stats.expired])
             }
             Command::LandLate => {
                 self.store.land_all().await;

@@ -146,6 +146,8 @@ faults! {
     PurgeTakesLive => purge_keeps_what_is_live,
     /// Purge deletes stale records past their retention without being told.
     PurgeTakesUnresolved => purge_keeps_the_unresolved_by_default,
+    /// Purge takes every failed record for resolved.
+    PurgeTakesUnresolvedFailures => purge_keeps_failures_with_an_unknown_past,
     /// Purge never deletes stale records.
     PurgeNeverDropsUnresolved => purge_drops_the_unresolved_when_told,
     /// Purge does not wait out the grace.
@@ -153,7 +155,7 @@ faults! {
     /// Purge deletes whatever is settled.
     PurgeIgnoresExpiry => purge_keeps_what_has_not_expired,
     /// Purge forgets the failed ones.
-    PurgeKeepsFailed => purge_deletes_what_is_settled_and_expired,
+    PurgeKeepsFailed => purge_deletes_what_is_resolved_and_expired,
     /// Purge deletes everything in one go.
     PurgeIgnoresBatch => purge_goes_by_batches,
     /// Purge goes by a clock that is ten milliseconds ahead.
@@ -165,7 +167,9 @@ faults! {
     PurgeCountsWhatItFound => purges_share_the_work,
 
     /// Stuck lists everything in progress.
-    StuckListsLive => stuck_lists_what_is_stale_and_nothing_else,
+    StuckListsLive => stuck_lists_what_nobody_resolves_and_nothing_else,
+    /// Stuck lists only what is in progress.
+    StuckOmitsFailures => stuck_lists_what_nobody_resolves_and_nothing_else,
     /// Stuck lists by name.
     StuckIsInOrderOfNames => stuck_pages_go_on_where_they_ended,
     /// Stuck goes on behind the `locked_at` of the last record, without its name.
@@ -177,7 +181,7 @@ faults! {
     /// Looking at an expired record deletes it.
     LookingPurges => looking_changes_nothing,
     /// Erasing what is settled takes the rest along.
-    EraseSettledTakesAll => erasing_what_is_settled_keeps_the_rest,
+    EraseSettledTakesAll => erasing_what_is_resolved_keeps_the_rest,
     /// Erasing everything spares who is at work.
     EraseEverythingSparesLive => erasing_everything_is_force,
     /// Erase takes every scope that begins like this one.

@@ -96,6 +96,9 @@ impl BrokenStore {
         match self.fault {
             Fault::PurgeTakesLive => past_retention,
             Fault::PurgeTakesUnresolved => options.deletes(record, clock) || (record.is_stale(clock) && past_retention),
+            Fault::PurgeTakesUnresolvedFailures => {
+                options.deletes(record, clock) || (record.status() == Status::Failed && past_retention)
+            }
             Fault::PurgeNeverDropsUnresolved => {
                 options.clone().with_unresolved(UnresolvedRows::Keep).deletes(record, clock)
             }
@@ -260,6 +263,7 @@ impl Store for BrokenStore {
         };
         let listed = rows.iter().filter(|(_, record)| match self.fault {
             Fault::StuckListsLive => record.status() == Status::InProgress,
+            Fault::StuckOmitsFailures => record.status() == Status::InProgress && asked.lists(record, clock),
             _ => asked.lists(record, clock),
         });
         let mut listed: Vec<Stuck> = listed.map(|(id, record)| Stuck::new(id.clone(), record)).collect();

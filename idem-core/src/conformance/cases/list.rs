@@ -69,23 +69,24 @@ macro_rules! __idem_conformance_cases {
                 a_failed_key_can_be_completed_by_the_next_owner: "a failure frees the key for a retry and shuts the failed owner out",
             }
             retention {
-                purge_deletes_what_is_settled_and_expired: "purge deletes and counts completed and failed records whose retention is over",
+                purge_deletes_what_is_resolved_and_expired: "purge deletes and counts completed records, and failed ones with nothing unknown, whose retention is over",
                 a_purged_key_is_new: "a key whose record was purged can be claimed, and the former owner is nobody",
                 purge_keeps_what_has_not_expired: "purge deletes nothing whose retention is not over",
                 purge_keeps_what_is_live: "purge deletes no record at which somebody works, whatever it is told",
                 purge_keeps_the_unresolved_by_default: "an unknown outcome is not expired: purge keeps it unless told otherwise",
-                purge_drops_the_unresolved_when_told: "DropAfter deletes stale records past their retention and counts them apart",
+                purge_keeps_failures_with_an_unknown_past: "a failed record whose past is unknown is unresolved: purge keeps it unless told otherwise, and counts it apart",
+                purge_drops_the_unresolved_when_told: "DropAfter deletes stuck records past their retention and counts them apart",
                 purge_gives_the_unresolved_their_grace: "DropAfter counts its grace from expires_at",
                 purge_goes_by_batches: "a purge deletes a batch at the most, and purging again catches up",
                 purge_and_load_go_by_one_clock: "what load's clock calls expired a purge deletes, and what it does not a purge keeps",
             }
             maintenance {
-                stuck_lists_what_is_stale_and_nothing_else: "stuck lists every record in progress with nobody working, and no other",
+                stuck_lists_what_nobody_resolves_and_nothing_else: "stuck lists every record in progress with nobody working, every failed one with an unknown past, and no other",
                 stuck_pages_go_on_where_they_ended: "stuck is ordered by locked_at, then scope and key by their bytes; pages lose and repeat nothing",
                 stuck_can_wait: "stuck lists only what has been stale for as long as was asked",
                 stats_count_every_kind: "stats counts live, stale, completed, failed and expired records",
                 looking_changes_nothing: "load, stuck and stats write nothing",
-                erasing_what_is_settled_keeps_the_rest: "erase(Settled) deletes the settled records of a scope and counts those that it keeps",
+                erasing_what_is_resolved_keeps_the_rest: "erase(Settled) deletes the resolved records of a scope and counts those that it keeps",
                 erasing_everything_is_force: "erase(Everything) deletes all of a scope, and owners at work are fenced",
                 erasing_touches_one_scope: "erase touches no other scope, however alike the names are",
             }

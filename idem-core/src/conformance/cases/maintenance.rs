@@ -16,11 +16,11 @@ impl Trial {
     }
 }
 
-pub(super) async fn stuck_lists_what_is_stale_and_nothing_else(trial: Trial) {
+pub(super) async fn stuck_lists_what_nobody_resolves_and_nothing_else(trial: Trial) {
     let mut expected = Vec::new();
     for standing in Standing::ALL {
         let (identity, record) = trial.stand(standing).await;
-        if standing == Standing::Abandoned {
+        if matches!(standing, Standing::Abandoned | Standing::FailedMarked) {
             expected.push(Stuck::new(identity, &record));
         }
     }
@@ -107,35 +107,35 @@ pub(super) async fn looking_changes_nothing(trial: Trial) {
 }
 
 /// One record in every state in `acct_1`, which is where trials put theirs.
-async fn settled_and_not(trial: &Trial) -> (Vec<Identity>, Vec<(Identity, Record)>) {
-    let (mut settled, mut unsettled) = (Vec::new(), Vec::new());
+async fn resolved_and_not(trial: &Trial) -> (Vec<Identity>, Vec<(Identity, Record)>) {
+    let (mut resolved, mut unresolved) = (Vec::new(), Vec::new());
     for standing in Standing::ALL {
         let (identity, record) = trial.stand(standing).await;
-        if record.status().is_settled() { settled.push(identity) } else { unsettled.push((identity, record)) }
+        if record.is_resolved() { resolved.push(identity) } else { unresolved.push((identity, record)) }
     }
-    (settled, unsettled)
+    (resolved, unresolved)
 }
 
-pub(super) async fn erasing_what_is_settled_keeps_the_rest(trial: Trial) {
-    let (settled, unsettled) = settled_and_not(&trial).await;
-    assert_eq!(trial.erase("acct_1", Erase::Settled).await, (3, 3), "deleted and kept");
-    for identity in &settled {
-        assert!(trial.is_absent(identity).await, "settled records are deleted, expired or not");
+pub(super) async fn erasing_what_is_resolved_keeps_the_rest(trial: Trial) {
+    let (resolved, unresolved) = resolved_and_not(&trial).await;
+    assert_eq!(trial.erase("acct_1", Erase::Settled).await, (2, 4), "deleted and kept");
+    for identity in &resolved {
+        assert!(trial.is_absent(identity).await, "resolved records are deleted, expired or not");
     }
-    for (identity, record) in &unsettled {
+    for (identity, record) in &unresolved {
         assert_eq!(trial.record(identity).await, *record, "live and stuck records stay");
     }
-    assert_eq!(trial.erase("acct_1", Erase::Settled).await, (0, 3), "erasing again is always right");
+    assert_eq!(trial.erase("acct_1", Erase::Settled).await, (0, 4), "erasing again is always right");
 }
 
 pub(super) async fn erasing_everything_is_force(trial: Trial) {
-    let (settled, unsettled) = settled_and_not(&trial).await;
+    let (resolved, unresolved) = resolved_and_not(&trial).await;
     assert_eq!(trial.erase("acct_1", Erase::Everything).await, (6, 0));
-    for identity in settled.iter().chain(unsettled.iter().map(|(identity, _)| identity)) {
+    for identity in resolved.iter().chain(unresolved.iter().map(|(identity, _)| identity)) {
         assert!(trial.is_absent(identity).await);
     }
     // Owners that were at work are fenced, and their keys are new.
-    let (identity, old) = &unsettled[0];
+    let (identity, old) = &unresolved[0];
     let late = trial.swap(identity, &old.version, &complete(old, answer("late"))).await;
     assert!(matches!(late, crate::store::Swapped::Lost(None, _)), "{late:?}");
     let record = trial.win(claim(identity)).await;

@@ -1,8 +1,9 @@
 //! Retention and purge.
 
 use super::standing::Standing;
-use super::trial::{HOUR, Trial, answer, brief_claim, claim, complete, fail};
+use super::trial::{HOUR, Trial, answer, brief_claim, claim, complete, fail, lease, take_over};
 use crate::key::Identity;
+use crate::machine::Change;
 use crate::record::Record;
 use crate::store::{PurgeOptions, UnresolvedRows};
 use std::time::Duration;
@@ -31,7 +32,7 @@ fn drop_after(grace: Duration) -> PurgeOptions {
     PurgeOptions::default().with_unresolved(UnresolvedRows::DropAfter(grace))
 }
 
-pub(super) async fn purge_deletes_what_is_settled_and_expired(trial: Trial) {
+pub(super) async fn purge_deletes_what_is_resolved_and_expired(trial: Trial) {
     let (completed, _) = trial.expired(false).await;
     let (failed, _) = trial.expired(true).await;
     let purged = trial.store.purge(&PurgeOptions::default()).await.expect("purge on a healthy store is not an error");
@@ -81,6 +82,31 @@ pub(super) async fn purge_keeps_the_unresolved_by_default(trial: Trial) {
     assert_eq!(trial.purge_all(&PurgeOptions::default()).await, (1, 0), "an unknown outcome is not expired");
     assert_eq!(trial.record(&identity).await, record);
     assert!(trial.is_absent(&dead).await);
+}
+
+pub(super) async fn purge_keeps_failures_with_an_unknown_past(trial: Trial) {
+    let mut unresolved = Vec::new();
+    // Taken over once; an effect begun; both.
+    for (taken_over, begun) in [(true, false), (false, true), (true, true)] {
+        let identity = trial.identity();
+        let mut record = trial.win(brief_claim(&identity).with_lease(lease(HOUR))).await;
+        if begun {
+            let begin = Change::BeginEffect { lease: record.lease.next() };
+            record = trial.apply(&identity, &record, &begin).await;
+        }
+        if taken_over {
+            let change = take_over(&record);
+            record = trial.apply(&identity, &record, &change).await;
+        }
+        record = trial.apply(&identity, &record, &fail(&record)).await;
+        trial.until(record.expires_at).await;
+        unresolved.push((identity, record));
+    }
+    assert_eq!(trial.purge_all(&PurgeOptions::default()).await, (0, 0), "what may have happened does not expire");
+    for (identity, record) in &unresolved {
+        assert_eq!(trial.record(identity).await, *record);
+    }
+    assert_eq!(trial.purge_all(&drop_after(Duration::ZERO)).await, (0, 3), "they are counted as unresolved");
 }
 
 pub(super) async fn purge_drops_the_unresolved_when_told(trial: Trial) {

@@ -10,7 +10,7 @@
 //! | `storm/` | hostile clients and networks, and the checks of what they left |
 //! | `naive/` | the broken code of the articles, for the storm's controls |
 //! | `serve.rs` | `payments serve`: start, the two `curl` lines, the way to stop |
-#![expect(clippy::print_stdout, reason = "a command-line program: what it prints is its answer")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program: what it prints is its answer")]
 
 mod cli;
 mod clock;
@@ -29,15 +29,19 @@ use tracing_subscriber::EnvFilter;
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
-async fn main() -> Result<ExitCode, AnyError> {
+async fn main() -> ExitCode {
     let Cli { command, serve } = Cli::parse();
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error")))
         .with_writer(std::io::stderr)
         .init();
-    match command.unwrap_or(Command::Serve(serve)) {
+    let ended = match command.unwrap_or(Command::Serve(serve)) {
         Command::Serve(args) => serve::serve(args).await,
         Command::Provider(args) => serve::provider(args).await,
         Command::Storm(args) => storm::storm(args).await,
-    }
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("payments: {error}");
+        ExitCode::from(2)
+    })
 }

@@ -41,6 +41,17 @@ fn the_two_printed_lines_charge_and_replay() {
     assert_eq!(end["completed"], 1);
 }
 
+#[test]
+fn a_taken_port_is_no_reason_not_to_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let service = Service::start_on(&address, &[]);
+    assert_ne!(service.address.to_string(), address);
+    assert!(service.greeting[0].starts_with(&format!("{address} is taken")), "{:?}", service.greeting);
+    let (status, answer) = service.raw(b"GET /healthz HTTP/1.1\r\nhost: payments\r\nconnection: close\r\n\r\n");
+    assert_eq!(status, 200, "{answer}");
+}
+
 /// Every thread keeps asking; in the middle of it the service is told to stop. Handlers that fail, panic and hang are among them.
 #[test]
 fn sigterm_under_load_leaves_no_lease_and_nobody_waiting() {

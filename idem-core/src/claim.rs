@@ -59,6 +59,13 @@ impl Claim {
         }
     }
 
+    /// A claim with a chosen owner, so that a model's states repeat.
+    #[cfg(test)]
+    pub(crate) fn with_owner(mut self, owner: Owner) -> Self {
+        self.owner = owner;
+        self
+    }
+
     /// Asks for another lease. Defaults to the policy's; zero is stale at once.
     pub fn with_lease(mut self, lease: LeaseLength) -> Self {
         self.lease = lease;

@@ -19,7 +19,7 @@ impl Identity {
     /// use idem_core::{Identity, Key, Scope};
     ///
     /// let identity = Identity::new(Scope::new("acct_1")?, Key::new("a3f7b9d1")?);
-    /// assert_eq!(identity.derived_key("charge"), "0d3eaba5b60e9ed34f2f7aa1b7bcb89c");
+    /// assert_eq!(identity.derived_key("charge"), "6e7de40fa60bb4cf1dc558caf77a6509");
     /// assert_ne!(identity.derived_key("charge"), identity.derived_key("receipt"));
     /// # Ok::<(), idem_core::NameError>(())
     /// ```

@@ -1,9 +1,92 @@
 //! Idempotency keys that survive a crash.
+//!
+//! A client sends `POST /charges`, the answer never comes, the client retries. Did the first one succeed? idem makes the retry
+//! safe: a key names the operation, the first attempt runs, every repeat gets the first answer, verbatim, and nothing runs twice.
+//!
+//! This crate holds the rules: names, fingerprints, the state machine as pure functions, the contract of a store, and the engine that runs
+//! a handler under a lease. Rows live in a back end: `idem-memory` for tests and one process, a database for the rest.
+//!
+//! # Run an operation once
+//!
+//! ```
+//! # use idem_core::conformance::ReferenceStore;
+//! use idem_core::{Engine, Failure, Fingerprint, Key, Outcome, Request, Response, Scope, Takeover};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let store = ReferenceStore::default();
+//! let engine = Engine::builder(store).build()?;
+//!
+//! let body = br#"{"amount":1000,"currency":"usd"}"#;
+//! let request = Request::new(
+//!     Scope::new("acct_42")?,                                              // whose key: required, always
+//!     Key::new("a3f7b9d1-1c8c-4f8c-9e6e-1234abcd5678")?,                   // made by the client, once per operation
+//!     Fingerprint::builder("POST /v1/charges").json(body).finish()?,       // what the request looks like
+//!     Takeover::Resume,                                                    // what if the first attempt never came back
+//! );
+//! let outcome = engine
+//!     .execute(request, |operation| async move {
+//!         operation.begin_effect("charge").await?;
+//!         // provider.charge(amount, operation.derived_key("charge")).await ...
+//!         Ok::<_, Failure<String>>(Response::new(201, r#"{"id":"ch_1"}"#))
+//!     })
+//!     .await?;
+//!
+//! match outcome {
+//!     Outcome::Executed { response, .. } | Outcome::Replayed(response) => assert_eq!(response.code(), Some(201)),
+//!     Outcome::InProgress { retry_after, .. } => println!("409, retry after {retry_after:?}"),
+//!     Outcome::Mismatch { part } => println!("422, another {part:?}"),
+//!     Outcome::Abandoned { reason } => println!("503, somebody has to look: {reason}"),
+//!     Outcome::Fenced { .. } | Outcome::Failed { .. } | Outcome::Panicked(_) | Outcome::Stopped { .. } => println!("503, retry"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Say what a failure means
+//!
+//! Whether a retry may run depends on whether anything may have happened, so a handler says it in its return type: [`Failure`]. Mark the
+//! first external call with [`Operation::begin_effect`]; from there on `NoEffect` has to be verified.
+//!
+//! # Survive a crash in the middle
+//!
+//! While a handler runs, its lease is renewed. If its process dies, the lease runs out, by the store's clock, and the next request may take
+//! over: as its [`Takeover`] policy says, told [what is known](machine::Previous) and from the last
+//! [checkpoint](Operation::checkpoint). Send [`Operation::derived_key`] with every external call, and the provider recognises the
+//! repetition. The late owner, should it wake up, is fenced: what it wanted to store changes nothing.
+//!
+//! # Take the steps by hand, send at most once, return values
+//!
+//! [`Engine::begin`] gives a [`Lease`]; [`Engine::execute_at_most_once`] records first and acts afterwards;
+//! [`Engine::execute_typed`] stores a value instead of a response; [`Engine::execute_inline`] runs handlers that borrow.
+//!
+//! # Stop a process
+//!
+//! [`Engine::drain`] stops claiming, waits for what runs, and gives up the rest so that others can take over at once.
+//!
+//! # Write a back end
+//!
+//! Implement [`Store`], a few primitives without a decision in them, and run the [conformance suite](conformance) over it. Depend on this
+//! crate with `default-features = false`: then it has no runtime, no driver and no I/O.
+//!
+//! # What is promised, and what is not
+//!
+//! See [`docs::promises`]. In one sentence: one owner, one recorded answer, and a late owner is told so; but an *effect* happens once
+//! only if the system that makes it checks the derived key or the fencing token, or if no owner outlives its lease.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `engine` | yes | [`Engine`] and [`Sweeper`]; needs Tokio |
+//! | `conformance` | no | the [conformance suite](conformance), its reference store and its fault stores; for dev-dependencies |
 
 pub mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod derived_key;
+#[cfg(feature = "engine")]
+pub mod docs;
 #[cfg(feature = "engine")]
 pub mod engine;
 pub mod error;

@@ -110,7 +110,7 @@ impl Status {
         }
     }
 
-    /// Whether the state is one that expires: completed or failed.
+    /// Whether the last ownership is over and said so: completed or failed.
     #[must_use]
     pub const fn is_settled(self) -> bool {
         match self {
@@ -121,7 +121,7 @@ impl Status {
 }
 
 /// A record's state together with what only that state has.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// See [`Status::InProgress`].
     InProgress,
@@ -144,7 +144,7 @@ impl State {
 }
 
 /// The last phase that a multi-step handler committed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RecoveryPoint {
     /// The phase's name, as the handler gave it to `checkpoint`.
     pub name: String,
@@ -162,7 +162,7 @@ impl fmt::Debug for RecoveryPoint {
 ///
 /// Exhaustive on purpose: a back end that forgets a field of a record is wrong, and a new field shows it at compile time.
 /// `Debug` shows no response and no recovery data.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Record {
     /// What the first request of this life looked like. Settling never touches it.
     pub fingerprint: Fingerprint,
@@ -184,7 +184,7 @@ pub struct Record {
     pub recovery_point: Option<RecoveryPoint>,
     /// When this life was first claimed. A takeover does not move it.
     pub created_at: Timestamp,
-    /// Until when a settled record is kept. An in-progress record does not expire.
+    /// Until when a resolved record is kept. An unresolved record does not expire.
     pub expires_at: Timestamp,
 }
 
@@ -201,12 +201,13 @@ impl Record {
         self.version.locked_at.saturating_add(self.lease.as_duration())
     }
 
-    /// Whether somebody may be working right now: in progress and `locked_at + lease > clock`.
+    /// Whether somebody may be working right now: in progress, `lease > 0` and `locked_at + lease > clock`.
     ///
-    /// This is the one predicate for liveness. At the very instant of equality the lock is stale.
+    /// This is the one predicate for liveness. At the very instant of equality the lock is stale. An abandoned lease, zero, is stale
+    /// whatever the clock says: `locked_at` may be ahead of it after a backward step, and nobody is working.
     #[must_use]
     pub fn is_live(&self, clock: Timestamp) -> bool {
-        self.status() == Status::InProgress && self.lease_until() > clock
+        self.status() == Status::InProgress && self.lease > LeaseLength::ZERO && self.lease_until() > clock
     }
 
     /// Whether the record is in progress with nobody working: the complement of [`Record::is_live`] among the
@@ -216,12 +217,31 @@ impl Record {
         self.status() == Status::InProgress && !self.is_live(clock)
     }
 
-    /// Whether the record is settled and its retention is over: `expires_at <= clock`.
+    /// Whether the outcome is known for good: completed, or failed with nothing unknown in the past.
     ///
-    /// This is the one predicate for expiry; an in-progress record never expires.
+    /// Only a resolved record expires. A failed one with an [unknown past](Record::has_unknown_past) does not: its last owner did nothing,
+    /// but an earlier one may have, and the passing of time must not make the key run again.
+    #[must_use]
+    pub fn is_resolved(&self) -> bool {
+        match self.status() {
+            Status::InProgress => false,
+            Status::Completed => true,
+            Status::Failed => !self.has_unknown_past(),
+        }
+    }
+
+    /// Whether the record is [resolved](Record::is_resolved) and its retention is over: `expires_at <= clock`.
+    ///
+    /// This is the one predicate for expiry; an unresolved record never expires.
     #[must_use]
     pub fn is_expired(&self, clock: Timestamp) -> bool {
-        self.status().is_settled() && self.expires_at <= clock
+        self.is_resolved() && self.expires_at <= clock
+    }
+
+    /// Whether somebody may have to look: not [resolved](Record::is_resolved), and nobody is working on it.
+    #[must_use]
+    pub fn is_stuck(&self, clock: Timestamp) -> bool {
+        !self.is_resolved() && !self.is_live(clock)
     }
 
     /// Whether something unknown or already begun lies in this life's past, so that running again is the takeover

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The records of one part, behind one mutex.
 ///
-/// `settled` holds exactly the settled rows, by expiry: what a purge deletes is at its front, and finding that costs as much
+/// `settled` holds exactly the resolved rows, by expiry: what a purge deletes is at its front, and finding that costs as much
 /// as deleting it. A claim does not touch it, a completion adds to it.
 #[derive(Default)]
 pub(crate) struct Shard {
@@ -129,7 +129,7 @@ impl Shard {
     }
 }
 
-/// Where a record stands in the order of expiry: in-progress ones do not expire.
+/// Where a record stands in the order of expiry: unresolved ones do not expire.
 fn position(record: &Record) -> Option<Timestamp> {
-    record.status().is_settled().then_some(record.expires_at)
+    record.is_resolved().then_some(record.expires_at)
 }

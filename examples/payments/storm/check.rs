@@ -25,15 +25,12 @@ pub(crate) struct Tally {
     pub(crate) operations: u32,
     /// Charges that the provider executed.
     pub(crate) charges: u32,
-    /// Requests for charges that arrived at the provider, before its own dedupe.
-    pub(crate) arrivals: u32,
     /// Runs of the charge handler.
     pub(crate) handler_runs: u32,
     /// Runs after one whose outcome was unknown.
     pub(crate) takeovers: u32,
     /// Runs after one that had done nothing.
     pub(crate) retries: u32,
-    pub(crate) panics: u32,
     /// Operations for which money moved more than once, or arrived at the provider without a lost owner that explains it, or ran twice at the
     /// same time.
     pub(crate) double_charges: u32,
@@ -43,6 +40,9 @@ pub(crate) struct Tally {
     pub(crate) wrong_replays: u32,
     /// Operations without an answer when no lease was in the way any more.
     pub(crate) wedged: u32,
+    pub(crate) panics: u32,
+    /// Requests for charges that arrived at the provider, before its own dedupe.
+    pub(crate) arrivals: u32,
     /// Requests that took another's key and were not refused, or moved money.
     pub(crate) served_impostors: u32,
     pub(crate) refused_impostors: u32,
@@ -54,7 +54,8 @@ pub(crate) struct Tally {
     pub(crate) wrong_states: u32,
     /// Answers that were compared byte for byte.
     pub(crate) answers_compared: u32,
-    pub(crate) requests_sent: u32,
+    /// Tries of clients; what a proxy sent unseen is not among them.
+    pub(crate) tries: u32,
     pub(crate) live_leases: u64,
     pub(crate) drained: bool,
 }
@@ -139,7 +140,7 @@ fn operation(tally: &mut Tally, past: &Past, entry: Option<&Entry>) {
 
 /// All answers of one operation are the same answer, and the last one says that it is a replay.
 fn answers(tally: &mut Tally, ask: &Ask) {
-    tally.requests_sent += ask.tries;
+    tally.tries += ask.tries;
     tally.wedged += u32::from(ask.wedged || ask.unanswered_copies > 0);
     let all = || ask.answers.iter().chain(&ask.replay);
     let Some(first) = all().next() else { return };

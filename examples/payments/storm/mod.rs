@@ -97,7 +97,7 @@ pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
     let report = report::Report { seed, elapsed: began.elapsed(), tally: &tally, network, controls };
     let failed = report.failed_checks();
     println!("{}", if failed.is_empty() { "every check holds".to_owned() } else { format!("FAILED: {failed:?}") });
-    println!("{}", report.json());
+    println!("{}", report.line()?);
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -3,7 +3,6 @@
 use super::check::Tally;
 use crate::cli::{Naive, StormArgs};
 use serde::Serialize;
-use serde_json::{Value, json};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -16,8 +15,9 @@ pub(crate) struct Report<'a> {
 }
 
 /// What went over the wires.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Network {
+    #[serde(flatten)]
     pub(crate) arrived: Arrived,
     /// Requests that a proxy sent and no client knows of.
     pub(crate) resent_unseen: u64,
@@ -80,25 +80,37 @@ impl Report<'_> {
         }
     }
 
-    pub(crate) fn json(&self) -> Value {
-        let mut all = json!(self.tally);
-        let mut set = |name: &str, value: Value| all[name] = value;
-        if let Value::Object(arrived) = json!(self.network.arrived) {
-            arrived.into_iter().for_each(|(name, value)| set(&name, value));
-        }
-        set("resent_unseen", self.network.resent_unseen.into());
-        set("seed", self.seed.into());
-        set("elapsed_ms", u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX).into());
-        set("failed_checks", self.failed_checks().into());
+    /// The last line.
+    pub(crate) fn line(&self) -> Result<String, serde_json::Error> {
         let predicted = self.predicted();
-        if !predicted.is_empty() {
-            let names: Vec<_> = predicted.iter().map(|(name, _)| *name).collect();
-            set("predicted", names.join(" and ").into());
-            set("seen", predicted.iter().all(|(_, seen)| *seen).into());
-        }
-        if self.controls.naive == Some(Naive::ForUpdate) {
-            set("unique_violations", self.controls.violations.into());
-        }
-        all
+        let names: Vec<_> = predicted.iter().map(|(name, _)| *name).collect();
+        let is_control = !predicted.is_empty();
+        serde_json::to_string(&Line {
+            tally: self.tally,
+            network: self.network,
+            seed: self.seed,
+            elapsed_ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
+            failed_checks: self.failed_checks(),
+            unique_violations: (self.controls.naive == Some(Naive::ForUpdate)).then_some(self.controls.violations),
+            predicted: is_control.then(|| names.join(" and ")),
+            seen: is_control.then(|| predicted.iter().all(|(_, seen)| *seen)),
+        })
     }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    tally: &'a Tally,
+    #[serde(flatten)]
+    network: Network,
+    seed: u64,
+    elapsed_ms: u64,
+    failed_checks: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique_violations: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen: Option<bool>,
 }

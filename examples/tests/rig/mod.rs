@@ -41,8 +41,13 @@ pub(crate) struct Service {
 impl Service {
     /// Starts it on a free port, with everything it logs.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_on("127.0.0.1:0", arguments)
+    }
+
+    /// Starts it on this address, or on a free port if that is taken.
+    pub(crate) fn start_on(listen: &str, arguments: &[&str]) -> Self {
         let mut command = payments();
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments).env("RUST_LOG", "trace");
+        command.args(["serve", "--listen", listen]).args(arguments).env("RUST_LOG", "trace");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut stderr = child.stderr.take().expect("piped");

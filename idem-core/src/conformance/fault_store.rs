@@ -236,3 +236,73 @@ impl<S> fmt::Debug for FaultStore<S> {
         shown.finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::ReferenceStore;
+    use crate::fingerprint::Fingerprint;
+    use crate::key::Key;
+    use crate::policy::Takeover;
+    use std::time::Duration;
+
+    fn claim() -> Claim {
+        let identity = Identity::new(Scope::new("acct_1").unwrap(), Key::new("k").unwrap());
+        let fingerprint = Fingerprint::builder("POST /charges").finish().unwrap();
+        Claim::new(identity, fingerprint, Takeover::Resume)
+    }
+
+    async fn first_insert(injection: Injection) -> (FaultStore<ReferenceStore>, Claim, Option<Error>) {
+        let plan = FaultPlan::none().on(CallKind::Insert, 1, injection);
+        let (store, claim) = (FaultStore::new(ReferenceStore::default(), plan), claim());
+        let answer = tokio::time::timeout(Duration::from_millis(1), store.insert(&claim)).await;
+        let error = answer.ok().map(|answer| answer.expect_err("the first insert fails"));
+        (store, claim, error)
+    }
+
+    async fn is_there(store: &FaultStore<ReferenceStore>, claim: &Claim) -> bool {
+        store.inner().load(claim.identity()).await.unwrap().record.is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_failure_says_and_does_what_it_is_for() {
+        use WriteOutcome::{NotApplied, Unknown};
+        let late = Injection::LandLate { after_calls: 2 };
+        for (injection, outcome, applied) in [
+            (Injection::Refuse, Some(NotApplied), false),
+            (Injection::LoseRequest, Some(Unknown), false),
+            (Injection::LoseReply, Some(Unknown), true),
+            (late, Some(Unknown), false),
+            (Injection::Hang, None, false),
+            (Injection::HangAfter, None, true),
+        ] {
+            let (store, claim, error) = first_insert(injection).await;
+            assert_eq!(error.map(|error| error.write_outcome()), outcome, "{injection:?}");
+            assert_eq!(is_there(&store, &claim).await, applied, "{injection:?}");
+            assert_eq!((store.calls(), store.injected(), store.calls_of(CallKind::Insert)), (1, 1, 1));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_late_write_lands_before_the_call_that_was_named() {
+        let (store, claim, _) = first_insert(Injection::LandLate { after_calls: 2 }).await;
+        assert!(store.load(claim.identity()).await.unwrap().record.is_none());
+        let landed = store.load(claim.identity()).await.unwrap().record.expect("it landed");
+        assert_eq!(landed.version.owner, claim.owner());
+
+        let (store, claim, _) = first_insert(Injection::LandLate { after_calls: 99 }).await;
+        store.land_all().await;
+        assert!(is_there(&store, &claim).await);
+    }
+
+    #[tokio::test]
+    async fn a_failed_read_is_never_unknown() {
+        let claim = claim();
+        for injection in [Injection::Refuse, Injection::LoseReply, Injection::LandLate { after_calls: 1 }] {
+            let plan = FaultPlan::none().onward(CallKind::Any, 1, injection);
+            let store = FaultStore::new(ReferenceStore::default(), plan);
+            let error = store.load(claim.identity()).await.unwrap_err();
+            assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::calls::{pauses, until, worth_repeating};
 use super::clock::{Anchor, Instant, now};
+use super::events;
 use super::shared::Shared;
 use super::tenure::Tenure;
 use crate::claim::Claim;
@@ -26,11 +27,31 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a claim came to.
 pub(super) enum Claimed {
-    Acquired(Arc<Tenure>),
+    Acquired(Grant),
     Replay(Response),
     InProgress { since: Option<Timestamp>, retry_after: Duration },
     Mismatch { part: Option<Part> },
     Abandoned { reason: AbandonReason },
+}
+
+/// A key that was granted and under which nothing was started. Dropped like that, because its caller is gone, it is given back.
+pub(super) struct Grant(Option<Arc<Tenure>>);
+
+impl Grant {
+    /// The key is in somebody's hands.
+    pub(super) fn take(mut self) -> Option<Arc<Tenure>> {
+        self.0.take()
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Some(tenure) = self.0.take() {
+            let shared = Arc::clone(tenure.shared());
+            shared.forget(&tenure);
+            shared.spawn_if_possible(async move { drop(tenure.release().await) });
+        }
+    }
 }
 
 /// One claim call under way.
@@ -204,6 +225,8 @@ impl Claiming<'_> {
         let shared = Arc::clone(self.shared);
         let policy = Arc::clone(self.policy);
         let identity = self.claim.identity().clone();
-        Some(Claimed::Acquired(Arc::new(Tenure::new(shared, policy, identity, record, anchor))))
+        let tenure = Tenure::new(shared, policy, identity, record, anchor);
+        events::acquired(&tenure);
+        Some(Claimed::Acquired(Grant(Some(Arc::new(tenure)))))
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Engine;
 use super::clock::now;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout_at;
@@ -32,13 +31,13 @@ impl Engine {
         let shared = &self.shared;
         shared.draining.cancel();
         shared.tracker.close();
-        let done = timeout_at(now() + patience, shared.tracker.wait()).await.is_ok();
+        let done = timeout_at(now() + patience, shared.idle()).await.is_ok();
         if !done {
             shared.stop.cancel();
             for tenure in shared.held_by_hand() {
                 shared.given_up.fetch_add(1, Ordering::Relaxed);
                 shared.forget(&tenure);
-                drop(shared.tracker.spawn(async move { Arc::clone(&tenure).abandon().await }));
+                shared.spawn_if_possible(async move { drop(tenure.abandon().await) });
             }
         }
         let grace = now() + 2 * shared.policy.statement_deadline();

@@ -10,7 +10,6 @@ use crate::response::Response;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// The right to run one operation, for a while: the step-by-step way to use the engine.
 ///
@@ -45,7 +44,6 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub struct Lease {
     tenure: Arc<Tenure>,
     finished: bool,
-    _tracked: TaskTrackerToken,
 }
 
 /// How a settlement of a [`Lease`] ended, when that is known.
@@ -63,8 +61,7 @@ pub enum Settlement {
 
 impl Lease {
     pub(super) fn new(tenure: Arc<Tenure>) -> Self {
-        let tracked = tenure.shared().tracker.token();
-        Self { tenure, finished: false, _tracked: tracked }
+        Self { tenure, finished: false }
     }
 
     pub(super) fn tenure(&self) -> &Arc<Tenure> {
@@ -256,13 +253,7 @@ impl Drop for Lease {
             return;
         }
         work::report_dropped(&self.tenure);
-        // Without a runtime nothing can be sent; the lease goes stale by itself.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let tenure = Arc::clone(&self.tenure);
-            let abandon = async move {
-                tenure.abandon().await;
-            };
-            drop(self.tenure.shared().tracker.spawn_on(abandon, &runtime));
-        }
+        let tenure = Arc::clone(&self.tenure);
+        self.tenure.shared().spawn_if_possible(async move { drop(tenure.abandon().await) });
     }
 }

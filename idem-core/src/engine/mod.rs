@@ -31,7 +31,7 @@ use crate::store::Store;
 use crate::sweeper::Sweeper;
 use crate::time::Timestamp;
 use answer::{Answer, Typed};
-use claiming::{Claimed, claim};
+use claiming::{Claimed, Grant, claim};
 use clock::now;
 use futures_util::FutureExt;
 use serde::Serialize;
@@ -212,12 +212,9 @@ impl Engine {
         F: Future<Output = Result<Response, Failure<E>>>,
     {
         let _permit = self.permit()?;
+        let _tracked = self.shared.tracker.token();
         match self.begin_waiting(&request).await? {
-            Claimed::Acquired(tenure) => {
-                let lease = Lease::new(tenure);
-                self.shared.remember(lease.tenure());
-                execute::run(lease, handler).await
-            }
+            Claimed::Acquired(grant) => execute::run(lease(grant)?, handler).await,
             other => refused(other),
         }
     }
@@ -249,11 +246,10 @@ impl Engine {
         let engine = self.clone();
         let run = async move {
             let _permit = permit;
-            let tenure = match engine.begin_waiting(&request).await? {
-                Claimed::Acquired(tenure) => tenure,
+            let lease = match engine.begin_waiting(&request).await? {
+                Claimed::Acquired(grant) => lease(grant)?,
                 other => return refused(other),
             };
-            let lease = Lease::new(tenure);
             let deadline = lease.tenure().deadline();
             let settled = lease.tenure().complete(&response).await;
             let tenure = lease.finish();
@@ -284,9 +280,10 @@ impl Engine {
     /// The claim is made in a task of its own. If the caller is gone when it is granted, it is given back: a retry may run at
     /// once.
     pub async fn begin(&self, request: Request) -> Result<Begun, Error> {
+        let _tracked = self.shared.tracker.token();
         Ok(match self.begin_waiting(&request).await? {
-            Claimed::Acquired(tenure) => {
-                let lease = Lease::new(tenure);
+            Claimed::Acquired(grant) => {
+                let lease = lease(grant)?;
                 self.shared.remember(lease.tenure());
                 Begun::Acquired(lease)
             }
@@ -320,10 +317,7 @@ impl Engine {
             let run = async move {
                 let _permit = permit;
                 match claim(&shared, &policy, attempt).await? {
-                    Claimed::Acquired(tenure) => {
-                        events::acquired(&tenure);
-                        execute::run(Lease::new(tenure), handler).await.map(Step::Done)
-                    }
+                    Claimed::Acquired(grant) => execute::run(lease(grant)?, handler).await.map(Step::Done),
                     Claimed::InProgress { since, retry_after } => Ok(Step::Busy { since, retry_after, handler }),
                     other => refused(other).map(Step::Done),
                 }
@@ -350,24 +344,9 @@ impl Engine {
             let shared = Arc::clone(&self.shared);
             let policy = request.policy_or(&shared.policy);
             let attempt = request.claim(&policy);
-            let (sender, receiver) = tokio::sync::oneshot::channel();
-            let run = async move {
-                let claimed = claim(&shared, &policy, attempt).await;
-                // Nobody is there any more: nothing was started under this key, so it is given back.
-                if let Err(Ok(Claimed::Acquired(tenure))) = sender.send(claimed) {
-                    tenure.release().await;
-                }
-            };
-            self.detached("claim", run.map(Ok)).await?;
-            let claimed = match receiver.await {
-                Ok(claimed) => claimed?,
-                Err(_) => return Err(Error::new(ErrorKind::Internal, "claim", WriteOutcome::Unknown)),
-            };
-            match claimed {
-                Claimed::Acquired(tenure) => {
-                    events::acquired(&tenure);
-                    return Ok(Claimed::Acquired(tenure));
-                }
+            // If the caller is gone by then, the grant is dropped with the task's result, and so given back.
+            let run = async move { claim(&shared, &policy, attempt).await };
+            match self.detached("claim", run).await? {
                 Claimed::InProgress { .. } if self.wait_until_free(request, give_up_at).await => {}
                 other => return Ok(other),
             }
@@ -433,6 +412,10 @@ fn refused<R: Answer, E>(claimed: Claimed) -> Result<Outcome<R, E>, Error> {
         Claimed::Abandoned { reason } => Outcome::Abandoned { reason },
         Claimed::Acquired(_) => return Err(Error::new(ErrorKind::Internal, "claim", WriteOutcome::Unknown)),
     })
+}
+
+fn lease(grant: Grant) -> Result<Lease, Error> {
+    grant.take().map(Lease::new).ok_or_else(|| Error::new(ErrorKind::Internal, "claim", WriteOutcome::Unknown))
 }
 
 impl fmt::Debug for Engine {

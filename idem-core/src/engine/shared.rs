@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,7 +20,7 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) tags: TagKey,
     pub(super) permits: Arc<Semaphore>,
-    /// Every task that works under a lease, and every lease in a caller's hands.
+    /// Every task that claims, or works under a lease.
     pub(super) tracker: TaskTracker,
     /// Cancelled when nothing is claimed any more.
     pub(super) draining: CancellationToken,
@@ -28,7 +28,9 @@ pub(super) struct Shared {
     pub(super) stop: CancellationToken,
     /// How many ownerships a drain gave up.
     pub(super) given_up: AtomicU64,
+    /// Leases in callers' hands.
     by_hand: Mutex<HashMap<Owner, Weak<Tenure>>>,
+    by_hand_changed: Notify,
 }
 
 /// Sizes in bytes.
@@ -57,6 +59,7 @@ impl Shared {
             stop: CancellationToken::new(),
             given_up: AtomicU64::new(0),
             by_hand: Mutex::default(),
+            by_hand_changed: Notify::new(),
         }
     }
 
@@ -66,7 +69,29 @@ impl Shared {
     }
 
     pub(super) fn forget(&self, tenure: &Tenure) {
-        self.by_hand().remove(&tenure.granted().version.owner);
+        if self.by_hand().remove(&tenure.granted().version.owner).is_some() {
+            self.by_hand_changed.notify_waiters();
+        }
+    }
+
+    /// Waits until every task is done and every lease in a caller's hands is finished.
+    pub(super) async fn idle(&self) {
+        loop {
+            let changed = self.by_hand_changed.notified();
+            if self.by_hand().is_empty() {
+                break;
+            }
+            changed.await;
+        }
+        self.tracker.wait().await;
+    }
+
+    /// Runs `task` in the background, as part of what a drain waits for. Without a runtime it is dropped, and the lease that it would
+    /// have settled goes stale by itself.
+    pub(super) fn spawn_if_possible(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            drop(self.tracker.spawn_on(task, &runtime));
+        }
     }
 
     /// The leases that callers hold.

@@ -344,9 +344,11 @@ impl Tenure {
         settled
     }
 
-    /// The answer in a row that fenced this owner out, if it is an answer to the same request: one of the same life.
+    /// The answer in a row that fenced this owner out, if it is an answer to the same request, in the same life.
     pub(super) fn their_answer(&self, record: Option<Box<Record>>) -> Option<Response> {
-        let record = record.filter(|record| record.created_at == self.granted.created_at)?;
+        let record = record.filter(|record| {
+            record.created_at == self.granted.created_at && record.fingerprint == self.granted.fingerprint
+        })?;
         match record.state {
             State::Completed(response) => Some(response),
             State::InProgress | State::Failed => None,

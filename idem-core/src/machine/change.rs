@@ -20,7 +20,7 @@ use crate::time::{LeaseLength, Timestamp};
 /// The version to compare with is an argument of [`Store::swap`](crate::Store::swap) and of [`Change::apply`], which is the
 /// reference meaning of every change: a back end in the process calls it, a SQL back end has one statement per change that
 /// does the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Failed becomes in progress, attempt + 1; fingerprint, marks and recovery point stay.
     Retry {
@@ -96,7 +96,7 @@ pub enum Change {
 }
 
 /// What an ownership change sets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NextOwnership {
     /// The new version; `locked_at` is larger than the old one.
     pub version: Version,

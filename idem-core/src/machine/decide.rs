@@ -97,7 +97,7 @@ impl Record {
 /// | # | the row that is there | decision |
 /// |---|---|---|
 /// | 1 | in progress, the claimer's own, same fingerprint | lock live: `Acquired`; over: `Swap` to relock it |
-/// | 2 | settled and expired | `Swap` to a new life |
+/// | 2 | completed, or failed with nothing unknown, and expired | `Swap` to a new life |
 /// | 3 | fingerprint differs | `Mismatch`, in every status; unknown scheme: `UnknownFingerprint` |
 /// | 4 | completed | `Replay` |
 /// | 5 | failed | nothing unknown: `Swap` to retry; else as 7 |

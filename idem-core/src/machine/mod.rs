@@ -19,6 +19,9 @@ pub mod decide;
 pub mod ownership;
 pub mod table;
 
+#[cfg(test)]
+mod model_check;
+
 pub use change::{Change, NextOwnership};
 pub use decide::{AbandonReason, Decision, Previous, decide};
 pub use ownership::{NoEffectRefused, Ownership, ProgressVerdict, SettlementVerdict};

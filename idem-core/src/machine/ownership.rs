@@ -11,7 +11,7 @@ use crate::time::LeaseLength;
 use std::time::Duration;
 
 /// One ownership of a record, seen by its owner.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ownership {
     /// The record as far as the owner knows: what it was when the ownership began, with every write of its own that is
     /// known to have landed.
@@ -189,9 +189,15 @@ impl Ownership {
             | Change::Fail { .. }
             | Change::Abandon => return ProgressVerdict::SendAgain,
         };
+        // At the longest lease that there is proposals cannot grow, so what the write sets is looked at as well.
+        let shows = match change {
+            Change::BeginEffect { .. } => record.effect_begun,
+            Change::Checkpoint { recovery_point, .. } => record.recovery_point.as_ref() == Some(recovery_point),
+            _ => true,
+        };
         if record.lease == LeaseLength::ZERO {
             ProgressVerdict::Fenced(Some(record.clone()))
-        } else if record.lease == proposed {
+        } else if record.lease == proposed && shows {
             ProgressVerdict::Applied
         } else {
             // Smaller: not there yet. Larger: another write of this owner landed, which proves "still mine" and no more.
@@ -245,5 +251,43 @@ impl Ownership {
     fn settled_expiry(&self, elapsed: Duration, replay_floor: Duration) -> crate::Timestamp {
         let now = self.version().locked_at.saturating_add(elapsed);
         self.record.expires_at.max(now.saturating_add(replay_floor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Claim, Fingerprint, Identity, Key, Scope, Takeover, Timestamp};
+
+    fn record(lease: LeaseLength) -> Record {
+        let identity = Identity::new(Scope::new("s").unwrap(), Key::new("k").unwrap());
+        let fingerprint = Fingerprint::builder("POST /charges").finish().unwrap();
+        Claim::new(identity, fingerprint, Takeover::Never).with_lease(lease).first_record(Timestamp::from_micros(1))
+    }
+
+    #[test]
+    fn proposals_only_grow_also_within_a_millisecond() {
+        let mut ownership = Ownership::new(record(LeaseLength::from_millis(5)));
+        let mut last = LeaseLength::from_millis(5);
+        for _ in 0..3 {
+            let Change::Renew { lease } = ownership.renew(Duration::ZERO, Duration::from_millis(5)) else { panic!() };
+            assert!(lease > last);
+            last = lease;
+        }
+    }
+
+    /// Bug: at the longest lease that there is a proposal cannot grow, the store refuses it, and the refused mark was taken for a stored
+    /// one because the lease that was found equals the proposed one. Cause: the lease alone identified the write. Fix: the mark or the
+    /// phase has to be there as well.
+    #[test]
+    fn at_the_longest_lease_a_refused_mark_is_not_taken_for_a_stored_one() {
+        let stored = record(LeaseLength::MAX);
+        let mut ownership = Ownership::new(stored.clone());
+        let mark = ownership.begin_effect(Duration::ZERO, Duration::from_secs(1));
+        assert_eq!(mark.apply(&stored, &stored.version), None, "refused");
+        assert_eq!(ownership.judge_progress(&mark, Some(&stored)), ProgressVerdict::SendAgain);
+        let point = RecoveryPoint { name: "charged".into(), data: bytes::Bytes::new() };
+        let checkpoint = ownership.checkpoint(point, Duration::ZERO, Duration::from_secs(1));
+        assert_eq!(ownership.judge_progress(&checkpoint, Some(&stored)), ProgressVerdict::SendAgain);
     }
 }

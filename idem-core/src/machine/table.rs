@@ -63,7 +63,7 @@ pub enum Transition {
 /// What `event` does to a record in state `status`; `None` is a record that is not there.
 ///
 /// State is necessary, not sufficient: versions, leases and expiry are compared as well, see
-/// [`Change`](super::Change). That an in-progress record is purged is the explicit choice of
+/// [`Change`](super::Change). That an unresolved record is purged is the explicit choice of
 /// [`UnresolvedRows::DropAfter`](crate::store::UnresolvedRows::DropAfter) and of nothing else.
 ///
 /// # Examples

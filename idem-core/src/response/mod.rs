@@ -31,14 +31,14 @@ use std::sync::Arc;
 /// assert_eq!(restored, created);
 /// # Ok::<(), idem_core::DecodeResponseError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Response {
     head: Arc<Head>,
     body: Bytes,
 }
 
 /// Everything of a response but its body.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 struct Head {
     code: Option<u16>,
     headers: Vec<Field>,
@@ -47,7 +47,7 @@ struct Head {
     seal_key_id: Option<String>,
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Field {
     name: String,
     value: Bytes,

@@ -84,7 +84,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     ///
-    /// Deletes settled records with `expires_at <= clock`, and in-progress ones only as
+    /// Deletes [resolved](Record::is_resolved) records with `expires_at <= clock`, and unresolved ones only as
     /// [`PurgeOptions::unresolved`] says. The condition holds at the moment of the delete, not only of the search. Safe beside
     /// other purges and live traffic.
     ///
@@ -93,7 +93,7 @@ pub trait Store: Send + Sync {
     /// *Not applied* or *unknown*; purging again is always right.
     async fn purge(&self, options: &PurgeOptions) -> Result<Purged, Error>;
 
-    /// Lists records that are in progress with nobody working, oldest `locked_at` first.
+    /// Lists records that are [stuck](Record::is_stuck), oldest `locked_at` first, then by scope and key, byte for byte.
     ///
     /// # Errors
     ///

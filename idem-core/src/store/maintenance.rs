@@ -25,7 +25,7 @@ pub struct PurgeOptions {
     unresolved: UnresolvedRows,
 }
 
-/// What a purge does with records that are in progress with nobody working and past their retention.
+/// What a purge does with records that are [stuck](Record::is_stuck) and past their retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnresolvedRows {
     /// Keeps them: somebody has to find out what happened.
@@ -70,11 +70,11 @@ impl PurgeOptions {
     /// Whether a purge at `clock` deletes `record`: the reference for every back end.
     #[must_use]
     pub fn deletes(&self, record: &Record, clock: Timestamp) -> bool {
-        match (record.status(), self.unresolved) {
-            (Status::Completed | Status::Failed, _) => record.is_expired(clock),
-            (Status::InProgress, UnresolvedRows::Keep) => false,
-            (Status::InProgress, UnresolvedRows::DropAfter(grace)) => {
-                record.is_stale(clock) && record.expires_at.saturating_add(grace) <= clock
+        match self.unresolved {
+            _ if record.is_resolved() => record.is_expired(clock),
+            UnresolvedRows::Keep => false,
+            UnresolvedRows::DropAfter(grace) => {
+                record.is_stuck(clock) && record.expires_at.saturating_add(grace) <= clock
             }
         }
     }
@@ -84,11 +84,11 @@ impl PurgeOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Purged {
-    /// Settled records that were deleted.
+    /// Resolved records that were deleted.
     pub settled: u64,
-    /// In-progress records that were deleted by explicit choice.
+    /// Unresolved records that were deleted by explicit choice.
     pub unresolved: u64,
-    /// For how long the oldest settled record that was found had been expired.
+    /// For how long the oldest resolved record that was found had been expired.
     pub oldest_expired: Option<Duration>,
 }
 
@@ -108,7 +108,7 @@ impl Purged {
 
     /// Counts one deleted record.
     pub fn count(&mut self, record: &Record, clock: Timestamp) {
-        if record.status().is_settled() {
+        if record.is_resolved() {
             self.settled += 1;
             let expired_for = clock.saturating_duration_since(record.expires_at);
             self.oldest_expired = self.oldest_expired.max(Some(expired_for));
@@ -142,7 +142,7 @@ impl StuckQuery {
         self
     }
 
-    /// Lists only what has been stale for so long. Defaults to zero.
+    /// Lists only what has been stuck for so long, from the end of its last lease. Defaults to zero.
     #[must_use]
     pub fn with_stale_for(mut self, at_least: Duration) -> Self {
         self.at_least = at_least;
@@ -161,7 +161,7 @@ impl StuckQuery {
         self.after.as_ref()
     }
 
-    /// For how long a listed record has been stale at the least.
+    /// For how long a listed record has been stuck at the least.
     #[must_use]
     pub fn stale_for(&self) -> Duration {
         self.at_least
@@ -170,7 +170,7 @@ impl StuckQuery {
     /// Whether `record` is listed at `clock`, cursor aside: the reference for every back end.
     #[must_use]
     pub fn lists(&self, record: &Record, clock: Timestamp) -> bool {
-        record.is_stale(clock) && clock.saturating_duration_since(record.lease_until()) >= self.at_least
+        record.is_stuck(clock) && clock.saturating_duration_since(record.lease_until()) >= self.at_least
     }
 }
 
@@ -193,11 +193,13 @@ pub struct StuckPage {
     pub next: Option<StuckCursor>,
 }
 
-/// A record that is in progress with nobody working on it.
+/// A record whose outcome is unknown with nobody working on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
     /// Which record.
     pub identity: Identity,
+    /// In progress; or failed, if its last owner did nothing but an earlier one may have.
+    pub status: Status,
     /// Its last ownership.
     pub version: Version,
     /// How long that was promised to last.
@@ -235,6 +237,7 @@ impl Stuck {
     pub fn new(identity: Identity, record: &Record) -> Self {
         Self {
             identity,
+            status: record.status(),
             version: record.version,
             lease: record.lease,
             attempt: record.attempt,
@@ -258,13 +261,15 @@ impl Stuck {
 pub struct Stats {
     /// In progress with a live lock.
     pub live: u64,
-    /// In progress with nobody working: the operations that are stuck.
+    /// In progress with nobody working.
     pub stale: u64,
     /// Completed, expired ones included.
     pub completed: u64,
     /// Failed, expired ones included.
     pub failed: u64,
-    /// Settled and expired: what a purge would delete.
+    /// What [`Store::stuck`](crate::Store::stuck) lists: the stale ones, and the failed ones with an unknown past.
+    pub stuck: u64,
+    /// Resolved and expired: what a purge would delete.
     pub expired: u64,
 }
 
@@ -283,16 +288,15 @@ impl Stats {
             Status::Completed => self.completed += 1,
             Status::Failed => self.failed += 1,
         }
-        if record.is_expired(clock) {
-            self.expired += 1;
-        }
+        self.stuck += u64::from(record.is_stuck(clock));
+        self.expired += u64::from(record.is_expired(clock));
     }
 }
 
 /// Which records of a scope [`Store::erase`](crate::Store::erase) deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erase {
-    /// Completed and failed ones. Keys that were used become new requests.
+    /// [Resolved](Record::is_resolved) ones. Keys that were used become new requests.
     Settled,
     /// All of them, live ones too: force. Owners that are at work are fenced, and their keys may run again.
     Everything,
@@ -303,7 +307,7 @@ impl Erase {
     #[must_use]
     pub fn deletes(self, record: &Record) -> bool {
         match self {
-            Self::Settled => record.status().is_settled(),
+            Self::Settled => record.is_resolved(),
             Self::Everything => true,
         }
     }
@@ -315,6 +319,6 @@ impl Erase {
 pub struct Erased {
     /// Records that were deleted.
     pub deleted: u64,
-    /// Records of the scope that were kept, because they are in progress.
+    /// Records of the scope that were kept, because their outcome is unknown.
     pub kept: u64,
 }

@@ -13,6 +13,9 @@ use tokio::time::{sleep, timeout};
 /// What a server may take for an answer before a client goes away.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
+/// How often a client hears that an operation is abandoned before it believes it.
+const ABANDONED_ASKS: u32 = 3;
+
 /// The clients' common tools.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -99,6 +102,7 @@ impl Client {
         sleep(errand.head_start(copy)).await;
         let began = crate::clock::now();
         let mut told = Told::default();
+        let mut abandoned = 0;
         while told.tries < self.limits.tries && began.elapsed() < self.limits.patience {
             told.tries += 1;
             let key = errand.key(copy, told.tries);
@@ -109,7 +113,7 @@ impl Client {
                 continue;
             };
             let (is_final, conflict) = (received.is_final(), received.answer.status == 409);
-            let (abandoned, retry_after) = (received.is_abandoned(), received.retry_after);
+            let (is_abandoned, retry_after) = (received.is_abandoned(), received.retry_after);
             if received.is_of_operation() || is_final {
                 told.answers.push(received);
             }
@@ -117,9 +121,10 @@ impl Client {
                 told.acknowledged_under = Some(key);
                 return told;
             }
-            if abandoned {
-                // "Somebody has to look": asking again makes nobody look.
-                told.tries += self.limits.tries / 4;
+            // "Somebody has to look": asking for ever makes nobody look.
+            abandoned += u32::from(is_abandoned);
+            if abandoned == ABANDONED_ASKS {
+                return told;
             }
             // The key is taken by the true request, so that an impostor cannot be first.
             if let Some((plan, impostor)) = impostor

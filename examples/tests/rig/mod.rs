@@ -73,7 +73,9 @@ impl Service {
 
     /// Sends SIGTERM and waits for the end: exit status, the last line, and all that it printed and logged.
     pub(crate) fn terminate(mut self) -> (ExitStatus, Value, String) {
-        let kill = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill runs");
+        // The shell's own `kill`: a small Debian has no other.
+        let kill =
+            Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status().expect("sh runs");
         assert!(kill.success());
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).expect("text");

@@ -148,9 +148,9 @@ impl Response {
         self.body.len() + fields.map(|field| field.name.len() + field.value.len()).sum::<usize>()
     }
 
-    /// This response, or its tombstone if it takes more than `limit` bytes.
+    /// What is kept of this response under a limit of `limit` bytes: itself, or its [tombstone](Response::tombstone).
     #[must_use]
-    pub(crate) fn kept_within(&self, limit: usize) -> Self {
+    pub fn kept_within(&self, limit: usize) -> Self {
         let size = self.size();
         if size <= limit { self.clone() } else { Self::tombstone(self.code(), size as u64) }
     }

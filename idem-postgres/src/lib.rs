@@ -1,0 +1,67 @@
+//! The system of record of idem: idempotency keys in PostgreSQL, claimed in one statement.
+//!
+//! A record is a row of one table. A fresh claim is one round trip (`INSERT .. ON CONFLICT DO NOTHING RETURNING`), a completion
+//! another; a replay writes nothing. No connection is held while a handler runs, no session state is relied on, and the database's clock is
+//! the only clock.
+//!
+//! # Use it
+//!
+//! ```no_run
+//! use idem_core::Store;
+//! use idem_postgres::{PostgresConfig, PostgresStore};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = PostgresConfig::from_url("postgres://payments@localhost/payments")?;
+//! PostgresStore::migrate(&config).await?; // safe when many processes start at once
+//! let store = PostgresStore::connect(config).await?; // refuses what would break a promise
+//! # let _: &dyn Store = &store;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Give the store to an engine: `Engine::builder(store)`.
+//!
+//! # Beside the pool that you have
+//!
+//! The store has a small pool of its own, made from the options of yours (`PgPool::connect_options`), and never borrows from it: a transaction that
+//! somebody left open on a shared connection would swallow a claim.
+//!
+//! ```no_run
+//! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+//! use idem_postgres::{PostgresConfig, PostgresStore};
+//!
+//! let config = PostgresConfig::from_options((*pool.connect_options()).clone()).with_max_connections(4);
+//! let store = PostgresStore::connect(config).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Behind a transaction pooler
+//!
+//! Say so with [`PostgresConfig::with_transaction_pooler`]. Then every call is one simple query with its settings in front, which works behind any
+//! pooler that forwards a message as a whole, and leaves nothing behind on the server's session.
+//!
+//! # Run the migrations yourself
+//!
+//! The files are in the crate's `sql` folder, and in [`MIGRATIONS`]. The role of the service then needs no more than `USAGE` on the schema, `SELECT`, `INSERT`,
+//! `UPDATE` and `DELETE` on the table, and `SELECT` and `UPDATE` on its `_meta` table.
+//!
+//! # What it needs from the server
+//!
+//! PostgreSQL 14 to 18, a primary, a logged table, `fsync` on, `synchronous_commit` not off. What is different is refused at the start, with a
+//! typed error that says what to do.
+
+mod config;
+mod error;
+mod link;
+mod maintenance;
+mod row;
+mod schema;
+mod sql;
+mod statement;
+mod store;
+
+pub use config::{ConfigError, PostgresConfig};
+pub use error::PostgresError;
+pub use schema::MIGRATIONS;
+pub use store::PostgresStore;

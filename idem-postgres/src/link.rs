@@ -1,0 +1,191 @@
+//! The way to the server: a small pool, and one exchange at a time on a connection.
+
+use crate::config::PostgresConfig;
+use crate::error::{Meaning, classify, translate, translate_connect};
+use crate::statement::{Value, arguments, written_out};
+use deadpool::managed::{self, Metrics, Object, PoolError, RecycleError, RecycleResult, Timeouts};
+use idem_core::{Error, ErrorKind, WriteOutcome};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How often a statement that was rolled back for no fault of its own is sent again.
+const MAX_REPEATS: u32 = 5;
+
+/// Connections to one server.
+pub(crate) struct Link {
+    pool: managed::Pool<Connections>,
+    deadline: Duration,
+    /// What goes in front of every simple query; `None` if statements are prepared.
+    preamble: Option<String>,
+}
+
+/// A connection, and whether an exchange on it is under way. One that was left in the middle of an exchange is never used again.
+pub(crate) struct Line {
+    connection: PgConnection,
+    busy: bool,
+}
+
+struct Connections {
+    options: PgConnectOptions,
+}
+
+impl managed::Manager for Connections {
+    type Type = Line;
+    type Error = sqlx::Error;
+
+    async fn create(&self) -> Result<Line, sqlx::Error> {
+        Ok(Line { connection: self.options.connect().await?, busy: false })
+    }
+
+    async fn recycle(&self, line: &mut Line, _: &Metrics) -> RecycleResult<sqlx::Error> {
+        // No ping: it would be a second round trip. A connection that died meanwhile costs its user an unknown outcome, which is looked up.
+        if line.busy { Err(RecycleError::message("left in the middle of an exchange")) } else { Ok(()) }
+    }
+}
+
+/// A connection in use. Dropped in the middle of an exchange, it is closed at once instead of going back.
+struct Checkout(Option<Object<Connections>>);
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take()
+            && object.busy
+        {
+            drop(Object::take(object));
+        }
+    }
+}
+
+/// What became of a statement.
+pub(crate) enum Answer {
+    Rows(Vec<PgRow>),
+    /// It waited for a rival's uncommitted write for as long as it may, and changed nothing.
+    RivalUncommitted,
+}
+
+impl Link {
+    pub(crate) fn new(config: &PostgresConfig) -> Result<Self, Error> {
+        let (lock_timeout, deadline) = (config.lock_timeout.as_millis(), config.statement_deadline.as_millis());
+        let options = config.options.clone().application_name("idem");
+        let (options, preamble) = if config.transaction_pooler {
+            // One simple query is one transaction: what it sets is gone with it.
+            let preamble = format!(
+                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout}; \
+                 SET LOCAL statement_timeout = {deadline}; "
+            );
+            (options.statement_cache_capacity(0).extra_float_digits(None), Some(preamble))
+        } else {
+            let settings = [
+                ("lock_timeout", lock_timeout.to_string()),
+                ("statement_timeout", deadline.to_string()),
+                ("default_transaction_isolation", "read committed".to_owned()),
+            ];
+            (options.options(settings), None)
+        };
+        let manager = Connections { options: options.disable_statement_logging() };
+        let pool = managed::Pool::builder(manager)
+            .max_size(config.max_connections)
+            .runtime(deadpool::Runtime::Tokio1)
+            .build()
+            .map_err(|error| Error::new(ErrorKind::Internal, "connect", WriteOutcome::NotApplied).with_source(error))?;
+        Ok(Self { pool, deadline: config.statement_deadline, preamble })
+    }
+
+    /// Runs one statement in a transaction of its own and returns its rows.
+    ///
+    /// A statement that was rolled back for a conflict with another transaction is sent again, a few times, within the deadline: it is
+    /// known not to have been applied.
+    pub(crate) async fn run(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<Answer, Error> {
+        let ends = now() + self.deadline;
+        let mut repeats = MAX_REPEATS;
+        loop {
+            let error = match self.exchange(operation, sql, values, ends).await? {
+                Ok(rows) => return Ok(Answer::Rows(rows)),
+                Err(error) => error,
+            };
+            match classify(&error).0 {
+                Meaning::RivalUncommitted => return Ok(Answer::RivalUncommitted),
+                Meaning::Again if repeats > 0 && now() < ends => repeats -= 1,
+                Meaning::Again | Meaning::Is(..) => return Err(translate(operation, &error)),
+            }
+        }
+    }
+
+    /// Runs one statement; the outer error is about the way to the server, the inner one the server's answer.
+    async fn exchange(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+        ends: Instant,
+    ) -> Result<Result<Vec<PgRow>, sqlx::Error>, Error> {
+        let mut checkout = self.checkout(operation, ends).await?;
+        let Some(line) = checkout.0.as_deref_mut() else {
+            return Err(Error::new(ErrorKind::Internal, operation, WriteOutcome::NotApplied));
+        };
+        let unencodable =
+            |error| Error::new(ErrorKind::InvalidRequest, operation, WriteOutcome::NotApplied).with_source(error);
+        line.busy = true;
+        let rows = match &self.preamble {
+            None => {
+                let query = sqlx::query_with(AssertSqlSafe(Arc::clone(sql)), arguments(values).map_err(unencodable)?);
+                timeout_at(ends, query.fetch_all(&mut line.connection)).await
+            }
+            Some(preamble) => {
+                let query = sqlx::raw_sql(AssertSqlSafe(preamble.clone() + &written_out(sql, values)));
+                timeout_at(ends, query.fetch_all(&mut line.connection)).await
+            }
+        };
+        let Ok(rows) = rows else {
+            return Err(Error::new(ErrorKind::Timeout, operation, WriteOutcome::Unknown));
+        };
+        // After an error that the server answered with, it is ready again; after any other the connection is in an unknown state.
+        line.busy = !matches!(rows, Ok(_) | Err(sqlx::Error::Database(_)));
+        if let Err(sqlx::Error::Database(answer)) = &rows
+            && answer.code().is_some_and(|code| code.starts_with("57P"))
+        {
+            line.busy = true;
+        }
+        Ok(rows)
+    }
+
+    async fn checkout(&self, operation: &'static str, ends: Instant) -> Result<Checkout, Error> {
+        let left = ends.saturating_duration_since(now());
+        let timeouts = Timeouts { wait: Some(left), create: Some(left), recycle: None };
+        match self.pool.timeout_get(&timeouts).await {
+            Ok(object) => Ok(Checkout(Some(object))),
+            Err(PoolError::Backend(error)) => Err(translate_connect(operation, &error)),
+            Err(PoolError::Timeout(_)) => Err(Error::new(ErrorKind::Timeout, operation, WriteOutcome::NotApplied)),
+            Err(other) => {
+                Err(Error::new(ErrorKind::Unavailable, operation, WriteOutcome::NotApplied)
+                    .with_source(other.to_string()))
+            }
+        }
+    }
+
+    /// Runs statements one after the other in one transaction, on a connection of their own.
+    pub(crate) async fn script(config: &PostgresConfig, operation: &'static str, sql: String) -> Result<(), Error> {
+        let options = config.options.clone().application_name("idem").disable_statement_logging();
+        let mut connection = options.connect().await.map_err(|error| translate_connect(operation, &error))?;
+        // Several statements in one simple query are one transaction.
+        let result = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await;
+        let closed = connection.close().await;
+        result.map_err(|error| translate(operation, &error))?;
+        // Everything is committed by now; a farewell that fails changes nothing.
+        drop(closed);
+        Ok(())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the deadline of a statement, measured on the client's monotonic clock")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,199 @@
+//! Every statement, with the names of schema and table written in.
+//!
+//! Each names `scope` and `key` by equality, or finds rows first and then acts by identity. No UPDATE and no DELETE asks for the time: what they set and
+//! compare was computed from the clock that came with the row.
+
+use crate::config::PostgresConfig;
+use std::sync::Arc;
+
+/// The columns of a record, in the order in which [`row`](crate::row) reads them. `extract` is exact to the microsecond from PostgreSQL 14 on.
+const RECORD: &str = "r.fingerprint, r.status, r.attempt, r.owner, \
+    (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at, r.lease_ms, r.effect_begun, r.unresolved, \
+    r.recovery_point, r.recovery_data, (extract(epoch FROM r.created_at) * 1000000)::bigint AS created_at, \
+    (extract(epoch FROM r.expires_at) * 1000000)::bigint AS expires_at, r.response_head, r.response_body";
+
+/// Whether a row's outcome is known for good, so that it expires: `Record::is_resolved`.
+const RESOLVED: &str = "(r.status = 'completed' OR (r.status = 'failed' AND r.unresolved = 0 AND NOT r.effect_begun))";
+
+/// Whether nobody is working on an unresolved row, at the statement's time: `Record::is_stuck`.
+const STUCK: &str = "((r.status = 'in_progress' AND (r.lease_ms = 0 \
+      OR r.locked_at + r.lease_ms * interval '1 millisecond' <= statement_timestamp())) \
+    OR (r.status = 'failed' AND (r.unresolved > 0 OR r.effect_begun)))";
+
+/// The version that every swap compares.
+const OWNED: &str = "r.scope = $1 AND r.key = $2 AND r.locked_at = $3 AND r.owner = $4";
+
+pub(crate) struct Statements {
+    pub(crate) insert: Arc<str>,
+    pub(crate) load: Arc<str>,
+    pub(crate) retry: Arc<str>,
+    pub(crate) takeover: Arc<str>,
+    pub(crate) as_new: Arc<str>,
+    pub(crate) relock: Arc<str>,
+    pub(crate) renew: Arc<str>,
+    pub(crate) begin_effect: Arc<str>,
+    pub(crate) checkpoint: Arc<str>,
+    pub(crate) complete: Arc<str>,
+    pub(crate) fail: Arc<str>,
+    pub(crate) abandon: Arc<str>,
+    pub(crate) expired: Arc<str>,
+    pub(crate) given_up: Arc<str>,
+    pub(crate) delete: Arc<str>,
+    pub(crate) walk: Arc<str>,
+    pub(crate) stuck: Arc<str>,
+    pub(crate) stats: Arc<str>,
+    pub(crate) erase: Arc<str>,
+    pub(crate) check: Arc<str>,
+}
+
+impl Statements {
+    pub(crate) fn new(config: &PostgresConfig) -> Self {
+        let (schema, table) = (&config.schema, &config.table);
+        let records = format!("\"{schema}\".\"{table}\"");
+        let meta = format!("\"{schema}\".\"{table}_meta\"");
+        // Columns that every ownership change sets, and the lease as read that it compares.
+        let own = "status = 'in_progress', locked_at = $6, owner = $7, lease_ms = $8, attempt = $9, expires_at = $10";
+        let owning = |set: &str, from: &str| -> Arc<str> {
+            format!("UPDATE {records} AS r SET {own}{set} WHERE {OWNED} AND r.lease_ms = $5 AND {from} RETURNING 1")
+                .into()
+        };
+        let progress = |set: &str| -> Arc<str> {
+            format!(
+                "UPDATE {records} AS r SET lease_ms = $5{set} WHERE {OWNED} AND r.status = 'in_progress' \
+                 AND r.lease_ms > 0 AND r.lease_ms < $5 RETURNING 1"
+            )
+            .into()
+        };
+        let settling = |set: &str| -> Arc<str> {
+            format!("UPDATE {records} AS r SET {set} WHERE {OWNED} AND r.status = 'in_progress' RETURNING 1").into()
+        };
+        let cleared = "response_code = NULL, response_head = NULL, response_body = NULL";
+        Self {
+            // One reading of the clock for all three instants.
+            insert: format!(
+                "INSERT INTO {records} AS r (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
+                 SELECT $1, $2, $3, 'in_progress', 1, $4, c.now, $5, c.now, c.now + $6 * interval '1 microsecond' \
+                 FROM (SELECT clock_timestamp() AS now) AS c \
+                 ON CONFLICT (scope, key) DO NOTHING \
+                 RETURNING (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at"
+            )
+            .into(),
+            load: format!(
+                "SELECT (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
+                 FROM (SELECT clock_timestamp() AS now) AS c LEFT JOIN {records} AS r ON r.scope = $1 AND r.key = $2"
+            )
+            .into(),
+            retry: owning("", "r.status = 'failed'"),
+            takeover: owning(", unresolved = $12", "r.status = $11 AND r.status <> 'completed'"),
+            as_new: owning(
+                &format!(
+                    ", fingerprint = $12, created_at = $6, effect_begun = false, unresolved = 0, suspect = false, \
+                     recovery_point = NULL, recovery_data = NULL, {cleared}"
+                ),
+                "r.status = $11 AND r.status <> 'in_progress'",
+            ),
+            relock: owning("", "r.status = 'in_progress'"),
+            renew: progress(""),
+            begin_effect: progress(", effect_begun = true"),
+            checkpoint: progress(", recovery_point = $6, recovery_data = $7"),
+            complete: settling(
+                "status = 'completed', expires_at = $5, response_code = $6, response_head = $7, response_body = $8",
+            ),
+            fail: settling(
+                "status = 'failed', expires_at = $5, effect_begun = r.effect_begun AND NOT $6, \
+                 unresolved = CASE WHEN $6 THEN 0 ELSE r.unresolved END",
+            ),
+            abandon: settling("lease_ms = 0"),
+            expired: format!(
+                "SELECT r.scope, r.key, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS clock \
+                 FROM {records} AS r WHERE r.expires_at <= statement_timestamp() AND {RESOLVED} \
+                 ORDER BY r.expires_at LIMIT $1"
+            )
+            .into(),
+            given_up: format!(
+                "SELECT r.scope, r.key, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS clock \
+                 FROM {records} AS r WHERE r.expires_at <= statement_timestamp() - $2 * interval '1 microsecond' AND {STUCK} \
+                 ORDER BY r.expires_at LIMIT $1"
+            )
+            .into(),
+            // Rows are locked by identity and in its order, and those that somebody else holds are left to them. What was found is looked at again
+            // under the lock: a row that began a new life since, or was renewed, stays.
+            delete: format!(
+                "DELETE FROM {records} AS r USING ( \
+                   SELECT r.scope, r.key FROM unnest($1::text[], $2::text[]) AS d (scope, key) \
+                   JOIN {records} AS r ON r.scope = d.scope AND r.key = d.key \
+                   WHERE (r.expires_at <= $3 AND {RESOLVED}) OR ($4 AND r.expires_at <= $5 AND NOT {RESOLVED} \
+                     AND (r.status = 'failed' OR r.lease_ms = 0 OR r.locked_at + r.lease_ms * interval '1 millisecond' <= $3)) \
+                   ORDER BY r.scope, r.key FOR UPDATE OF r SKIP LOCKED \
+                 ) AS dead WHERE r.scope = dead.scope AND r.key = dead.key \
+                 RETURNING {RESOLVED} AS resolved, (extract(epoch FROM r.expires_at) * 1000000)::bigint AS expires_at"
+            )
+            .into(),
+            // Marks what the walk passes unsettled. A stamp is older than its commit by a statement's deadline at most, so the walk stays that far
+            // behind; after a backward step of the clock it goes back.
+            walk: format!(
+                "WITH step AS ( \
+                   SELECT m.walked_until AS old, statement_timestamp() - $1 * interval '1 microsecond' AS horizon FROM {meta} AS m FOR UPDATE SKIP LOCKED \
+                 ), passed AS ( \
+                   SELECT r.scope, r.key, r.locked_at, r.status, r.suspect, r.unresolved, r.effect_begun FROM {records} AS r, step \
+                   WHERE r.locked_at > step.old AND r.locked_at <= step.horizon ORDER BY r.locked_at LIMIT $2 \
+                 ), marked AS ( \
+                   UPDATE {records} AS r SET suspect = true FROM passed AS p \
+                   WHERE r.scope = p.scope AND r.key = p.key AND r.locked_at = p.locked_at AND NOT r.suspect \
+                     AND NOT {RESOLVED} RETURNING 1 \
+                 ) UPDATE {meta} AS m SET walked_until = CASE \
+                     WHEN step.old > step.horizon THEN step.horizon \
+                     WHEN (SELECT count(*) FROM passed) < $2 THEN step.horizon \
+                     ELSE (SELECT max(locked_at) FROM passed) END \
+                   FROM step WHERE (SELECT count(*) FROM marked) >= 0 \
+                   RETURNING (SELECT count(*) FROM passed) AS passed"
+            )
+            .into(),
+            stuck: {
+                let columns = "r.scope, r.key, r.status, r.attempt, r.owner, r.locked_at AS at, \
+                    (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at, r.lease_ms, r.effect_begun, r.unresolved, r.recovery_point, \
+                    (extract(epoch FROM r.created_at) * 1000000)::bigint AS created_at";
+                let listed = format!(
+                    "{STUCK} AND r.locked_at + r.lease_ms * interval '1 millisecond' \
+                       <= statement_timestamp() - $1 * interval '1 microsecond' \
+                     AND ($3::timestamptz IS NULL OR (r.locked_at, r.scope, r.key) > ($3, $4, $5)) \
+                     ORDER BY r.locked_at, r.scope, r.key LIMIT $2"
+                );
+                format!(
+                    "(SELECT {columns} FROM {records} AS r WHERE r.suspect AND {listed}) UNION ALL \
+                     (SELECT {columns} FROM {records} AS r WHERE NOT r.suspect \
+                        AND r.locked_at > (SELECT walked_until FROM {meta}) AND {listed}) \
+                     ORDER BY at, scope, key LIMIT $2"
+                )
+                .into()
+            },
+            stats: format!(
+                "SELECT count(*) FILTER (WHERE r.status = 'in_progress' AND NOT {STUCK}) AS live, \
+                   count(*) FILTER (WHERE r.status = 'in_progress' AND {STUCK}) AS stale, \
+                   count(*) FILTER (WHERE r.status = 'completed') AS completed, \
+                   count(*) FILTER (WHERE r.status = 'failed') AS failed, \
+                   count(*) FILTER (WHERE {STUCK}) AS stuck, \
+                   count(*) FILTER (WHERE r.expires_at <= statement_timestamp() AND {RESOLVED}) AS expired \
+                 FROM {records} AS r"
+            )
+            .into(),
+            erase: format!(
+                "WITH gone AS (DELETE FROM {records} AS r WHERE r.scope = $1 AND ($2 OR {RESOLVED}) RETURNING 1) \
+                 SELECT (SELECT count(*) FROM gone) AS deleted, \
+                   (SELECT count(*) FROM {records} AS r WHERE r.scope = $1) - (SELECT count(*) FROM gone) AS kept"
+            )
+            .into(),
+            check: format!(
+                "SELECT current_setting('server_version_num')::int AS version, pg_is_in_recovery() AS standby, \
+                   current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS synchronous_commit, \
+                   current_setting('transaction_isolation') AS isolation, \
+                   (SELECT c.relpersistence::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+                     WHERE n.nspname = '{schema}' AND c.relname = '{table}') AS persistence, \
+                   (SELECT string_agg(p, ', ') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p \
+                     WHERE NOT has_table_privilege('{records}', p)) AS lacking, \
+                   (SELECT m.schema_version FROM {meta} AS m) AS schema_version"
+            )
+            .into(),
+        }
+    }
+}

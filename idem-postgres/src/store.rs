@@ -1,0 +1,248 @@
+//! The records in a table: [`PostgresStore`].
+
+use crate::config::PostgresConfig;
+use crate::link::{Answer, Link};
+use crate::row::{column, instant, record};
+use crate::sql::Statements;
+use crate::statement::Value;
+use async_trait::async_trait;
+use idem_core::machine::{Change, NextOwnership};
+use idem_core::store::{
+    Erase, Erased, Inserted, Loaded, PurgeOptions, Purged, Stats, Store, StuckPage, StuckQuery, Swapped,
+};
+use idem_core::{Claim, Error, ErrorKind, Identity, LeaseLength, Scope, Timestamp, Version, WriteOutcome};
+use sqlx::postgres::PgRow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often an insert is repeated whose rival's row was gone when it was looked at.
+const MAX_VANISHED: u32 = 16;
+/// When to ask again for a key whose claim a rival has not committed yet.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A store in one table of a PostgreSQL database. Cheap to clone; clones share one pool.
+///
+/// Made by [`PostgresStore::connect`]. Everything that it acknowledges was committed before.
+#[derive(Clone)]
+pub struct PostgresStore {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) link: Link,
+    pub(crate) sql: Statements,
+    pub(crate) config: PostgresConfig,
+}
+
+impl PostgresStore {
+    /// Connects, and checks that the server and the table are such that every promise can be kept.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Misconfigured`], with a source that says what to do, if the table is missing or of another version, if a right is
+    /// missing, if the server is a standby or older than PostgreSQL 14, if the table is unlogged, or if `fsync` or `synchronous_commit` is
+    /// off and that was not [allowed](PostgresConfig::allow_unsafe_durability). [`ErrorKind::Unavailable`] if the server cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, nothing is left behind.
+    pub async fn connect(config: PostgresConfig) -> Result<Self, Error> {
+        let store = Self::unchecked(config)?;
+        store.check().await?;
+        Ok(store)
+    }
+
+    /// A store that connects when it is first used, without any check.
+    ///
+    /// For a process that must start although its database is down. Call [`check`](PostgresStore::check) later: without it, nobody
+    /// notices a standby, an unlogged table or a server that acknowledges what it has not written.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Internal`] if the pool cannot be made.
+    pub fn unchecked(config: PostgresConfig) -> Result<Self, Error> {
+        let shared = Shared { link: Link::new(&config)?, sql: Statements::new(&config), config };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Runs a statement whose rival, if it has one, is worth no answer of its own.
+    pub(crate) async fn rows(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<Vec<PgRow>, Error> {
+        match self.shared.link.run(operation, sql, values).await? {
+            Answer::Rows(rows) => Ok(rows),
+            Answer::RivalUncommitted => Err(Error::new(ErrorKind::Unavailable, operation, WriteOutcome::NotApplied)),
+        }
+    }
+
+    async fn find(&self, operation: &'static str, identity: &Identity) -> Result<Loaded, Error> {
+        let values = [Value::Text(identity.scope().as_str()), Value::Text(identity.key().as_str())];
+        let rows = self.rows(operation, &self.shared.sql.load, &values).await?;
+        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, operation, WriteOutcome::NotApplied))?;
+        Ok(Loaded { record: record(operation, row)?, clock: instant(operation, row, "clock")? })
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Store for PostgresStore {
+    async fn insert(&self, claim: &Claim) -> Result<Inserted, Error> {
+        let identity = claim.identity();
+        let fingerprint = claim.fingerprint().to_bytes();
+        let values = [
+            Value::Text(identity.scope().as_str()),
+            Value::Text(identity.key().as_str()),
+            Value::Bytes(&fingerprint),
+            Value::Owner(claim.owner()),
+            lease(claim.lease()),
+            micros(claim.retention()),
+        ];
+        for _ in 0..MAX_VANISHED {
+            match self.shared.link.run("insert", &self.shared.sql.insert, &values).await? {
+                Answer::Rows(rows) => {
+                    if let Some(row) = rows.first() {
+                        let locked_at = instant("insert", row, "locked_at")
+                            .map_err(|error| error.with_write_outcome(WriteOutcome::Unknown))?;
+                        return Ok(Inserted::Won(Version { locked_at, owner: claim.owner() }));
+                    }
+                }
+                // Somebody's claim is on its way. It may be this claim's own, whose reply was lost: then it has to be asked for again.
+                Answer::RivalUncommitted if !claim.was_asked_before() => {
+                    return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
+                }
+                Answer::RivalUncommitted => {
+                    return Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied));
+                }
+            }
+            // The row that was in the way is read by a statement of its own: one that did both would work from one snapshot, and could
+            // miss the winner.
+            let Loaded { record, clock } = self.find("insert", identity).await?;
+            if let Some(record) = record {
+                return Ok(Inserted::Existing(record, clock));
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied))
+    }
+
+    async fn swap(&self, identity: &Identity, expected: &Version, change: &Change) -> Result<Swapped, Error> {
+        let sql = &self.shared.sql;
+        let owned = [
+            Value::Text(identity.scope().as_str()),
+            Value::Text(identity.key().as_str()),
+            Value::Instant(expected.locked_at),
+            Value::Owner(expected.owner),
+        ];
+        let own = |read_lease: &LeaseLength, next: &NextOwnership| {
+            [
+                lease(*read_lease),
+                Value::Instant(next.version.locked_at),
+                Value::Owner(next.version.owner),
+                lease(next.lease),
+                count(next.attempt),
+                Value::Instant(next.expires_at),
+            ]
+        };
+        let (bytes, head);
+        let (statement, values): (_, Vec<Value<'_>>) = match change {
+            Change::Retry { read_lease, next } => (&sql.retry, [&owned[..], &own(read_lease, next)].concat()),
+            Change::Relock { read_lease, next } => (&sql.relock, [&owned[..], &own(read_lease, next)].concat()),
+            Change::Takeover { from, read_lease, next, unresolved } => {
+                let rest = [Value::Text(from.as_str()), count(*unresolved)];
+                (&sql.takeover, [&owned[..], &own(read_lease, next), &rest].concat())
+            }
+            Change::AsNew { from, read_lease, next, fingerprint } => {
+                bytes = fingerprint.to_bytes();
+                let rest = [Value::Text(from.as_str()), Value::Bytes(&bytes)];
+                (&sql.as_new, [&owned[..], &own(read_lease, next), &rest].concat())
+            }
+            Change::Renew { lease: proposed } => (&sql.renew, [&owned[..], &[lease(*proposed)]].concat()),
+            Change::BeginEffect { lease: proposed } => (&sql.begin_effect, [&owned[..], &[lease(*proposed)]].concat()),
+            Change::Checkpoint { lease: proposed, recovery_point } => {
+                let rest = [lease(*proposed), Value::Text(&recovery_point.name), Value::Bytes(&recovery_point.data)];
+                (&sql.checkpoint, [&owned[..], &rest].concat())
+            }
+            Change::Complete { response, expires_at } => {
+                head = response.encode_head();
+                let rest = [
+                    Value::Instant(*expires_at),
+                    Value::OptionalInt(response.code().map(i32::from)),
+                    Value::Bytes(&head),
+                    Value::Bytes(response.body()),
+                ];
+                (&sql.complete, [&owned[..], &rest].concat())
+            }
+            Change::Fail { clear_marks, expires_at } => {
+                (&sql.fail, [&owned[..], &[Value::Instant(*expires_at), Value::Bool(*clear_marks)]].concat())
+            }
+            Change::Abandon => (&sql.abandon, owned.to_vec()),
+        };
+        if !self.rows("swap", statement, &values).await?.is_empty() {
+            return Ok(Swapped::Applied);
+        }
+        let Loaded { record, clock } = self.find("swap", identity).await?;
+        Ok(Swapped::Lost(record, clock))
+    }
+
+    async fn load(&self, identity: &Identity) -> Result<Loaded, Error> {
+        self.find("load", identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))
+    }
+
+    async fn purge(&self, options: &PurgeOptions) -> Result<Purged, Error> {
+        self.purge_batch(options).await
+    }
+
+    async fn stuck(&self, query: &StuckQuery) -> Result<StuckPage, Error> {
+        self.stuck_page(query).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))
+    }
+
+    async fn stats(&self) -> Result<Stats, Error> {
+        self.count_all().await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))
+    }
+
+    async fn erase(&self, scope: &Scope, which: Erase) -> Result<Erased, Error> {
+        let values = [Value::Text(scope.as_str()), Value::Bool(which == Erase::Everything)];
+        let rows = self.rows("erase", &self.shared.sql.erase, &values).await?;
+        let mut erased = Erased::default();
+        if let Some(row) = rows.first() {
+            erased.deleted = number("erase", row, "deleted")?;
+            erased.kept = number("erase", row, "kept")?;
+        }
+        Ok(erased)
+    }
+}
+
+pub(crate) fn number(operation: &'static str, row: &PgRow, name: &'static str) -> Result<u64, Error> {
+    column::<i64>(operation, row, name).map(|number| u64::try_from(number).unwrap_or(0))
+}
+
+fn lease(length: LeaseLength) -> Value<'static> {
+    Value::Int(i32::try_from(length.as_millis()).unwrap_or(i32::MAX))
+}
+
+fn count(number: u32) -> Value<'static> {
+    Value::Int(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+/// A duration in microseconds, cut to what can be added to any present instant: about 8,000 years.
+pub(crate) fn micros(duration: Duration) -> Value<'static> {
+    const MOST: i64 = 250_000_000_000_000_000;
+    Value::Long(i64::try_from(duration.as_micros()).unwrap_or(MOST).min(MOST))
+}
+
+/// An instant that long before `clock`.
+pub(crate) fn before(clock: Timestamp, duration: Duration) -> Timestamp {
+    let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    // No timestamptz is earlier than this by far; the year 1.
+    const LEAST: i64 = -62_135_596_800_000_000;
+    Timestamp::from_micros(clock.as_micros().saturating_sub(micros).max(LEAST))
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}

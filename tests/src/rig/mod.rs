@@ -7,6 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`postgres`] | PostgreSQL: where its programs come from, a server, a fresh database per test, what can be done to a server |
+//! | [`proxy`] | a TCP proxy that cuts, delays, swallows, refuses and counts on command |
 //! | [`wait`] | polling with a deadline, instead of sleeping for luck |
 //! | [`url`] | the little surgery that connection URLs need |
 //! | [`Error`] | what can be wrong with the machine, and what to install |
@@ -26,6 +27,7 @@ mod folder;
 mod port;
 pub mod postgres;
 mod process;
+pub mod proxy;
 pub mod url;
 mod user;
 pub mod wait;

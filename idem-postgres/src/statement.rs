@@ -58,7 +58,7 @@ pub(crate) fn arguments(values: &[Value<'_>]) -> Result<PgArguments, BoxDynError
             Value::Owner(owner) => arguments.add(*owner.as_uuid())?,
             Value::Instant(instant) => arguments.add(Instant(instant.as_micros()))?,
             Value::Texts(texts) => {
-                arguments.add(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>())?
+                arguments.add(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>())?;
             }
         }
     }

@@ -13,11 +13,14 @@
 //! | [`actor`] | the part of the model that claims, owns and concludes |
 //! | [`runner`] | what does come of it, from a real store |
 //! | [`invariants`] | what no step may ever do to a row, whatever the model says |
+//!
+//! The [`rig`] starts throwaway servers for the tests that need a real one.
 
 pub mod actor;
 pub mod command;
 pub mod invariants;
 pub mod model;
+pub mod rig;
 pub mod row;
 pub mod runner;
 mod words;

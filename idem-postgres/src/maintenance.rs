@@ -2,7 +2,7 @@
 
 use crate::row::{column, instant, stuck};
 use crate::statement::Value;
-use crate::store::{PostgresStore, before, micros, number};
+use crate::store::{PostgresStore, before, micros_back, number};
 use idem_core::store::{PurgeOptions, Purged, Stats, StuckPage, StuckQuery, UnresolvedRows};
 use idem_core::{Error, Timestamp};
 use sqlx::postgres::PgRow;
@@ -28,7 +28,7 @@ impl PostgresStore {
         if let UnresolvedRows::DropAfter(grace) = options.unresolved()
             && left > 0
         {
-            let found = self.rows("purge", &sql.given_up, &[Value::Long(left), micros(grace)]).await?;
+            let found = self.rows("purge", &sql.given_up, &[Value::Long(left), micros_back(grace)]).await?;
             self.delete(&found, Some(grace), &mut purged).await?;
         }
         Ok(purged)
@@ -55,18 +55,17 @@ impl PostgresStore {
     /// Lets the walk for stuck records go on by one step, unless somebody else is taking one.
     async fn walk(&self) -> Result<(), Error> {
         let behind = WALK_BEHIND.max(2 * self.shared.config.statement_deadline);
-        self.rows("purge", &self.shared.sql.walk, &[micros(behind), Value::Long(WALK_STEP)]).await.map(drop)
+        self.rows("purge", &self.shared.sql.walk, &[micros_back(behind), Value::Long(WALK_STEP)]).await.map(drop)
     }
 
     pub(crate) async fn stuck_page(&self, query: &StuckQuery) -> Result<StuckPage, Error> {
         let limit = query.limit();
         let cursor = query.cursor();
-        let after = cursor.map_or(Value::OptionalText(None), |cursor| Value::Instant(cursor.locked_at));
         let values = [
-            micros(query.stale_for()),
+            micros_back(query.stale_for()),
             // One more than the page, to know whether there is another one.
             Value::Long(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)),
-            after,
+            Value::OptionalInstant(cursor.map(|cursor| cursor.locked_at)),
             Value::OptionalText(cursor.map(|cursor| cursor.identity.scope().as_str())),
             Value::OptionalText(cursor.map(|cursor| cursor.identity.key().as_str())),
         ];

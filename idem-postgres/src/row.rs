@@ -51,8 +51,8 @@ fn version(operation: &'static str, row: &PgRow) -> Result<Version, Error> {
 
 /// The record in a row of `load`; `None` if the join found none.
 pub(crate) fn record(operation: &'static str, row: &PgRow) -> Result<Option<Box<Record>>, Error> {
-    let Some(fingerprint) = column::<Option<&[u8]>>(operation, row, "fingerprint")? else { return Ok(None) };
-    let fingerprint = Fingerprint::from_bytes(fingerprint)
+    let Some(fingerprint) = column::<Option<Vec<u8>>>(operation, row, "fingerprint")? else { return Ok(None) };
+    let fingerprint = Fingerprint::from_bytes(&fingerprint)
         .map_err(|error| Error::new(ErrorKind::Corrupt, operation, WriteOutcome::NotApplied).with_source(error))?;
     let state = match status(operation, row)? {
         Status::InProgress => State::InProgress,
@@ -81,9 +81,10 @@ pub(crate) fn record(operation: &'static str, row: &PgRow) -> Result<Option<Box<
 }
 
 fn response(operation: &'static str, row: &PgRow) -> Result<Response, Error> {
-    let head: &[u8] = column(operation, row, "response_head")?;
+    // In text format bytes are hexadecimal, so none of them can be borrowed.
+    let head: Vec<u8> = column(operation, row, "response_head")?;
     let body: Vec<u8> = column(operation, row, "response_body")?;
-    Response::decode(head, body)
+    Response::decode(&head, body)
         .map_err(|error| Error::new(ErrorKind::Corrupt, operation, WriteOutcome::NotApplied).with_source(error))
 }
 

@@ -154,8 +154,8 @@ impl Statements {
                     (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at, r.lease_ms, r.effect_begun, r.unresolved, r.recovery_point, \
                     (extract(epoch FROM r.created_at) * 1000000)::bigint AS created_at";
                 let listed = format!(
-                    "{STUCK} AND r.locked_at + r.lease_ms * interval '1 millisecond' \
-                       <= statement_timestamp() - $1 * interval '1 microsecond' \
+                    "{STUCK} AND ($1 = 0 OR r.locked_at + r.lease_ms * interval '1 millisecond' \
+                       <= statement_timestamp() - $1 * interval '1 microsecond') \
                      AND ($3::timestamptz IS NULL OR (r.locked_at, r.scope, r.key) > ($3, $4, $5)) \
                      ORDER BY r.locked_at, r.scope, r.key LIMIT $2"
                 );

@@ -23,6 +23,7 @@ pub(crate) enum Value<'a> {
     Bool(bool),
     Owner(Owner),
     Instant(Timestamp),
+    OptionalInstant(Option<Timestamp>),
     Texts(&'a [&'a str]),
 }
 
@@ -57,6 +58,9 @@ pub(crate) fn arguments(values: &[Value<'_>]) -> Result<PgArguments, BoxDynError
             Value::Bool(truth) => arguments.add(truth)?,
             Value::Owner(owner) => arguments.add(*owner.as_uuid())?,
             Value::Instant(instant) => arguments.add(Instant(instant.as_micros()))?,
+            Value::OptionalInstant(instant) => {
+                arguments.add(instant.map(|instant| Instant(instant.as_micros())))?;
+            }
             Value::Texts(texts) => {
                 arguments.add(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>())?;
             }
@@ -90,12 +94,12 @@ fn write_literal(out: &mut String, value: &Value<'_>) {
     match *value {
         Value::Text(text) | Value::OptionalText(Some(text)) => write_text(out, text),
         Value::Bytes(bytes) => write_bytes(out, bytes),
-        Value::OptionalText(None) | Value::OptionalInt(None) => out.push_str("NULL"),
+        Value::OptionalText(None) | Value::OptionalInt(None) | Value::OptionalInstant(None) => out.push_str("NULL"),
         Value::Int(number) | Value::OptionalInt(Some(number)) => write_number(out, i64::from(number)),
         Value::Long(number) => write_number(out, number),
         Value::Bool(truth) => out.push_str(if truth { "TRUE" } else { "FALSE" }),
         Value::Owner(owner) => write_uuid(out, *owner.as_uuid()),
-        Value::Instant(instant) => {
+        Value::Instant(instant) | Value::OptionalInstant(Some(instant)) => {
             // Exact at every size: an interval of whole microseconds is an integer.
             out.push_str("(timestamptz 'epoch' + interval '");
             let _ = write!(out, "{}", instant.as_micros());

@@ -227,10 +227,18 @@ fn count(number: u32) -> Value<'static> {
     Value::Int(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// A duration in microseconds, cut to what can be added to any present instant: about 8,000 years.
-pub(crate) fn micros(duration: Duration) -> Value<'static> {
-    const MOST: i64 = 250_000_000_000_000_000;
-    Value::Long(i64::try_from(duration.as_micros()).unwrap_or(MOST).min(MOST))
+/// A duration in microseconds to add to an instant, cut to about 8,000 years.
+fn micros(duration: Duration) -> Value<'static> {
+    micros_within(duration, 250_000_000_000_000_000)
+}
+
+/// A duration in microseconds to go back from an instant, cut to about 2,000 years.
+pub(crate) fn micros_back(duration: Duration) -> Value<'static> {
+    micros_within(duration, 63_000_000_000_000_000)
+}
+
+fn micros_within(duration: Duration, most: i64) -> Value<'static> {
+    Value::Long(i64::try_from(duration.as_micros()).unwrap_or(most).min(most))
 }
 
 /// An instant that long before `clock`.

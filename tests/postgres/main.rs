@@ -1,0 +1,6 @@
+//! The Postgres back end, on real servers.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod conformance;
+mod support;

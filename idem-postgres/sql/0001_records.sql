@@ -48,7 +48,7 @@ CREATE TABLE idem.records_meta (
     only_row       boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     schema_version int NOT NULL,
     -- The walk has passed every record with an earlier locked_at and marked those that were not settled.
-    walked_until   timestamptz NOT NULL DEFAULT '-infinity'
+    walked_until   timestamptz NOT NULL DEFAULT 'epoch'
 );
 
 INSERT INTO idem.records_meta (schema_version) VALUES (1);

@@ -14,11 +14,12 @@ use std::time::Duration;
 const WALK_BEHIND: Duration = Duration::from_secs(120);
 /// How many records the walk passes in one step.
 const WALK_STEP: i64 = 10_000;
+/// How many steps the walk takes at a time.
+const WALK_STEPS: usize = 10;
 
 impl PostgresStore {
     /// One batch: settled and expired records first, then, if told so, unresolved ones.
     pub(crate) async fn purge_batch(&self, options: &PurgeOptions) -> Result<Purged, Error> {
-        self.walk().await?;
         let sql = &self.shared.sql;
         let mut purged = Purged::default();
         let limit = i64::try_from(options.batch()).unwrap_or(i64::MAX);
@@ -31,14 +32,17 @@ impl PostgresStore {
             let found = self.rows("purge", &sql.given_up, &[Value::Long(left), micros_back(grace)]).await?;
             self.delete(&found, Some(grace), &mut purged).await?;
         }
+        // While there is a backlog, what is dead comes first.
+        if left > 0 {
+            self.walk().await?;
+        }
         Ok(purged)
     }
 
     async fn delete(&self, found: &[PgRow], grace: Option<Duration>, purged: &mut Purged) -> Result<(), Error> {
         let Some(first) = found.first() else { return Ok(()) };
         let clock = instant("purge", first, "clock")?;
-        let names = |name| found.iter().map(|row| column::<&str>("purge", row, name)).collect::<Result<Vec<_>, _>>();
-        let (scopes, keys) = (names("scope")?, names("key")?);
+        let (scopes, keys) = (names(found, "scope")?, names(found, "key")?);
         let values = [
             Value::Texts(&scopes),
             Value::Texts(&keys),
@@ -52,10 +56,38 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Lets the walk for stuck records go on by one step, unless somebody else is taking one.
+    /// Lets the walk for stuck records catch up: it passes every record once, in the order of `locked_at`, and marks those that are not resolved by then, so that
+    /// they are found again without an index that every completion would have to touch.
+    ///
+    /// It stays behind the present by more than a statement's deadline, since a stamp is older than its commit; where the clock stepped back, it goes
+    /// back too. Two walks at a time do each other's work again and no harm.
     async fn walk(&self) -> Result<(), Error> {
+        let sql = &self.shared.sql;
         let behind = WALK_BEHIND.max(2 * self.shared.config.statement_deadline);
-        self.rows("purge", &self.shared.sql.walk, &[micros_back(behind), Value::Long(WALK_STEP)]).await.map(drop)
+        let rows = self.rows("purge", &sql.walked, &[micros_back(behind)]).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let (mut walked, horizon) = (instant("purge", row, "walked")?, instant("purge", row, "horizon")?);
+        for _ in 0..WALK_STEPS {
+            if walked >= horizon {
+                break;
+            }
+            let values = [Value::Instant(walked), Value::Instant(horizon), Value::Long(WALK_STEP)];
+            let passed = self.rows("purge", &sql.pass, &values).await?;
+            let Some((end, unresolved)) = passed.split_last() else { break };
+            if !unresolved.is_empty() {
+                let (scopes, keys) = (names(unresolved, "scope")?, names(unresolved, "key")?);
+                self.rows("purge", &sql.mark, &[Value::Texts(&scopes), Value::Texts(&keys)]).await?;
+            }
+            let full = column::<i64>("purge", end, "passed")? >= WALK_STEP;
+            // Rows that share the last one's instant may be left; they are passed again.
+            walked = if full {
+                before(instant("purge", end, "last")?, Duration::from_micros(1)).max(walked)
+            } else {
+                horizon
+            };
+            self.rows("purge", &sql.walk_on, &[Value::Instant(walked)]).await?;
+        }
+        Ok(())
     }
 
     pub(crate) async fn stuck_page(&self, query: &StuckQuery) -> Result<StuckPage, Error> {
@@ -92,6 +124,10 @@ impl PostgresStore {
         }
         Ok(stats)
     }
+}
+
+fn names<'r>(rows: &'r [PgRow], name: &'static str) -> Result<Vec<&'r str>, Error> {
+    rows.iter().map(|row| column::<&str>("purge", row, name)).collect()
 }
 
 fn count_deleted(row: &PgRow, clock: Timestamp, purged: &mut Purged) -> Result<(), Error> {

@@ -20,8 +20,9 @@ const STUCK: &str = "((r.status = 'in_progress' AND (r.lease_ms = 0 \
       OR r.locked_at + r.lease_ms * interval '1 millisecond' <= statement_timestamp())) \
     OR (r.status = 'failed' AND (r.unresolved > 0 OR r.effect_begun)))";
 
-/// The version that every swap compares.
-const OWNED: &str = "r.scope = $1 AND r.key = $2 AND r.locked_at = $3 AND r.owner = $4";
+/// The version that every swap compares. `IS NOT DISTINCT FROM` means `=` on a column that is never null, and keeps the planner from looking a row up by
+/// `locked_at`, which many rows may share, instead of by its identity.
+const OWNED: &str = "r.scope = $1 AND r.key = $2 AND r.locked_at IS NOT DISTINCT FROM $3 AND r.owner = $4";
 
 pub(crate) struct Statements {
     pub(crate) insert: Arc<str>,
@@ -39,7 +40,10 @@ pub(crate) struct Statements {
     pub(crate) expired: Arc<str>,
     pub(crate) given_up: Arc<str>,
     pub(crate) delete: Arc<str>,
-    pub(crate) walk: Arc<str>,
+    pub(crate) walked: Arc<str>,
+    pub(crate) pass: Arc<str>,
+    pub(crate) mark: Arc<str>,
+    pub(crate) walk_on: Arc<str>,
     pub(crate) stuck: Arc<str>,
     pub(crate) stats: Arc<str>,
     pub(crate) erase: Arc<str>,
@@ -47,6 +51,59 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
+    pub(crate) fn all(&self) -> Vec<(&'static str, Arc<str>)> {
+        // Without `..`, so that a new statement has to be listed.
+        let Self {
+            insert,
+            load,
+            retry,
+            takeover,
+            as_new,
+            relock,
+            renew,
+            begin_effect,
+            checkpoint,
+            complete,
+            fail,
+            abandon,
+            expired,
+            given_up,
+            delete,
+            walked: _,
+            pass,
+            mark,
+            walk_on: _,
+            stuck,
+            stats,
+            erase,
+            check: _,
+        } = self;
+        [
+            ("insert", insert),
+            ("load", load),
+            ("retry", retry),
+            ("takeover", takeover),
+            ("as_new", as_new),
+            ("relock", relock),
+            ("renew", renew),
+            ("begin_effect", begin_effect),
+            ("checkpoint", checkpoint),
+            ("complete", complete),
+            ("fail", fail),
+            ("abandon", abandon),
+            ("expired", expired),
+            ("given_up", given_up),
+            ("delete", delete),
+            ("pass", pass),
+            ("mark", mark),
+            ("stuck", stuck),
+            ("stats", stats),
+            ("erase", erase),
+        ]
+        .map(|(name, sql)| (name, Arc::clone(sql)))
+        .to_vec()
+    }
+
     pub(crate) fn new(config: &PostgresConfig) -> Self {
         let (schema, table) = (&config.schema, &config.table);
         let records = format!("\"{schema}\".\"{table}\"");
@@ -129,26 +186,27 @@ impl Statements {
                  RETURNING {RESOLVED} AS resolved, (extract(epoch FROM r.expires_at) * 1000000)::bigint AS expires_at"
             )
             .into(),
-            // Marks what the walk passes unsettled. A stamp is older than its commit by a statement's deadline at most, so the walk stays that far
-            // behind; after a backward step of the clock it goes back.
-            walk: format!(
-                "WITH step AS ( \
-                   SELECT m.walked_until AS old, statement_timestamp() - $1 * interval '1 microsecond' AS horizon FROM {meta} AS m FOR UPDATE SKIP LOCKED \
-                 ), passed AS ( \
-                   SELECT r.scope, r.key, r.locked_at, r.status, r.suspect, r.unresolved, r.effect_begun FROM {records} AS r, step \
-                   WHERE r.locked_at > step.old AND r.locked_at <= step.horizon ORDER BY r.locked_at LIMIT $2 \
-                 ), marked AS ( \
-                   UPDATE {records} AS r SET suspect = true FROM passed AS p \
-                   WHERE r.scope = p.scope AND r.key = p.key AND r.locked_at = p.locked_at AND NOT r.suspect \
-                     AND NOT {RESOLVED} RETURNING 1 \
-                 ) UPDATE {meta} AS m SET walked_until = CASE \
-                     WHEN step.old > step.horizon THEN step.horizon \
-                     WHEN (SELECT count(*) FROM passed) < $2 THEN step.horizon \
-                     ELSE (SELECT max(locked_at) FROM passed) END \
-                   FROM step WHERE (SELECT count(*) FROM marked) >= 0 \
-                   RETURNING (SELECT count(*) FROM passed) AS passed"
+            walked: format!(
+                "SELECT (extract(epoch FROM least(m.walked_until, statement_timestamp() - $1 * interval '1 microsecond')) * 1000000)::bigint AS walked, \
+                   (extract(epoch FROM statement_timestamp() - $1 * interval '1 microsecond') * 1000000)::bigint AS horizon \
+                 FROM {meta} AS m"
             )
             .into(),
+            // The unresolved ones that the walk passes, and a last row that says how far it came.
+            pass: format!(
+                "WITH passed AS MATERIALIZED ( \
+                   SELECT r.scope, r.key, r.locked_at, {RESOLVED} AS resolved FROM {records} AS r \
+                   WHERE r.locked_at > $1 AND r.locked_at <= $2 ORDER BY r.locked_at LIMIT $3 \
+                 ) SELECT p.scope, p.key, 0::bigint AS passed, 0::bigint AS last FROM passed AS p WHERE NOT p.resolved UNION ALL \
+                 SELECT NULL, NULL, count(*), (extract(epoch FROM max(p.locked_at)) * 1000000)::bigint FROM passed AS p"
+            )
+            .into(),
+            mark: format!(
+                "UPDATE {records} AS r SET suspect = true FROM unnest($1::text[], $2::text[]) AS d (scope, key) \
+                 WHERE r.scope = d.scope AND r.key = d.key AND NOT r.suspect AND NOT {RESOLVED}"
+            )
+            .into(),
+            walk_on: format!("UPDATE {meta} AS m SET walked_until = $1 WHERE m.walked_until <> $1").into(),
             stuck: {
                 let columns = "r.scope, r.key, r.status, r.attempt, r.owner, r.locked_at AS at, \
                     (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at, r.lease_ms, r.effect_begun, r.unresolved, r.recovery_point, \

@@ -66,6 +66,13 @@ impl PostgresStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Every statement that touches records, by name: for a test that looks at their plans.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn statements(&self) -> Vec<(&'static str, Arc<str>)> {
+        self.shared.sql.all()
+    }
+
     /// Runs a statement whose rival, if it has one, is worth no answer of its own.
     pub(crate) async fn rows(
         &self,

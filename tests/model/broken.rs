@@ -1,6 +1,5 @@
 //! Stores with one rule undone, for seeing that the model test notices.
 
-use super::stage;
 use async_trait::async_trait;
 use idem_core::machine::{Change, NextOwnership};
 use idem_core::store::{
@@ -111,7 +110,7 @@ impl Rule for ForgetsTheFloor {
 
 /// A memory store with one rule undone.
 pub(crate) fn memory<R: Rule>(clock: Option<ManualClock>) -> Arc<dyn Store> {
-    Arc::new(BrokenMemory::<R> { inner: stage::memory(clock), rule: PhantomData })
+    Arc::new(BrokenMemory::<R> { inner: super::memory(clock), rule: PhantomData })
 }
 
 struct BrokenMemory<R> {

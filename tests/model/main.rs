@@ -4,51 +4,39 @@
 //! that it found and the seed that finds it again: `PROPTEST_RNG_SEED=<seed>`.
 
 mod broken;
-mod stage;
 
 use idem_core::conformance::{BrokenStore, Fault as StoreFault};
+use idem_core::{ManualClock, Store};
+use idem_memory::{MemoryConfig, MemoryStore};
 use idem_tests::command::{Fault, How, Policy, Step, Terms};
 use idem_tests::model::{ExactClock, OwnClock};
 use idem_tests::row::HOUR;
+use idem_tests::stage::{MakeStore, Stage, play, play_list};
 use idem_tests::{Command, Model};
 use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
-use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
-use stage::{MakeStore, OnMemory, Stage, memory};
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+use proptest_state_machine::ReferenceStateMachine;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Plays random lists of commands, and says what went wrong and by which seed it is found again.
-fn play_on_memory<M: ReferenceStateMachine<State = Model, Transition = Command>>() -> Result<(), String> {
-    let mut config = Config { failure_persistence: None, ..Config::default() };
-    let seed = match config.rng_seed {
-        RngSeed::Fixed(seed) => seed,
-        RngSeed::Random => RandomState::new().hash_one("seed"),
-    };
-    config.rng_seed = RngSeed::Fixed(seed);
-    let mut runner = TestRunner::new(config.clone());
-    runner
-        .run(&M::sequential_strategy(1..80), |(model, commands, seen)| {
-            OnMemory::<M>::test_sequential(config.clone(), model, commands, seen);
-            Ok(())
-        })
-        .map_err(|error| match error {
-            TestError::Fail(why, (_, commands, _)) => format!("PROPTEST_RNG_SEED={seed}: {why}\n{commands:#?}"),
-            TestError::Abort(why) => format!("PROPTEST_RNG_SEED={seed}: {why}"),
-        })
+fn memory(clock: Option<ManualClock>) -> Arc<dyn Store> {
+    let config = MemoryConfig::default().with_shards(2);
+    Arc::new(MemoryStore::new(match clock {
+        Some(clock) => config.with_clock(Arc::new(clock)),
+        None => config,
+    }))
 }
 
 #[test]
 fn memory_does_what_the_model_does() {
-    play_on_memory::<ExactClock>().unwrap_or_else(|failure| panic!("{failure}"));
+    play::<ExactClock>(&memory, 256).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// As a store with a clock of its own is tested, such as a database.
 #[test]
 fn memory_on_its_own_clock_does_what_the_model_does() {
-    play_on_memory::<OwnClock>().unwrap_or_else(|failure| panic!("{failure}"));
+    play::<OwnClock>(&memory, 256).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// Whether any of 4,096 lists of commands tells a store with one rule undone from the model. Nothing is shrunk.
@@ -56,15 +44,8 @@ fn notices<M: ReferenceStateMachine<State = Model, Transition = Command>>(make: 
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
     let lists = M::sequential_strategy(1..80);
     (0..4_096).any(|_| {
-        let (mut model, commands, _) = lists.new_tree(&mut runner).expect("no list is rejected").current();
-        let mut stage = Stage::new(make, &model);
-        let played = catch_unwind(AssertUnwindSafe(|| {
-            for command in &commands {
-                model.step(command);
-                stage.play(&model, command);
-            }
-        }));
-        played.is_err()
+        let (model, commands, _) = lists.new_tree(&mut runner).expect("no list is rejected").current();
+        catch_unwind(AssertUnwindSafe(|| play_list(make, model, &commands))).is_err()
     })
 }
 

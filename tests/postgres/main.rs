@@ -3,4 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod conformance;
+mod model;
 mod support;
+mod table;

@@ -12,6 +12,7 @@
 //! | [`model`] | what must come of it: the rows, and what each actor believes |
 //! | [`actor`] | the part of the model that claims, owns and concludes |
 //! | [`runner`] | what does come of it, from a real store |
+//! | [`stage`] | both side by side, with the comparison after every command |
 //! | [`invariants`] | what no step may ever do to a row, whatever the model says |
 //!
 //! The [`rig`] starts throwaway servers for the tests that need a real one.
@@ -23,6 +24,7 @@ pub mod model;
 pub mod rig;
 pub mod row;
 pub mod runner;
+pub mod stage;
 mod words;
 
 pub use command::Command;

@@ -21,7 +21,6 @@ pub(super) enum Ask {
     /// PostgreSQL's immediate shutdown.
     Quit,
     /// What every other daemon understands.
-    #[allow(dead_code, reason = "the other daemons come next")]
     Terminate,
 }
 
@@ -64,13 +63,17 @@ impl Folder {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Blocks until what works in the folder has ended and the folder is gone, which takes some tenths of a second.
+    pub(super) fn remove(&mut self) {
+        drop(self.watchdog.stdin.take());
+        let _status = self.watchdog.wait();
+    }
 }
 
 impl Drop for Folder {
-    /// Blocks until what works in the folder has ended and the folder is gone, which takes some tenths of a second.
     fn drop(&mut self) {
-        drop(self.watchdog.stdin.take());
-        let _status = self.watchdog.wait();
+        self.remove();
     }
 }
 

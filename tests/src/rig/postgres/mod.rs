@@ -26,7 +26,7 @@
 //! |---|---|
 //! | `options.rs` | which server a test wants, and the order of the sources |
 //! | `programs.rs` | finding the programs of a version |
-//! | `cluster.rs` | a throwaway cluster: made, started, stopped |
+//! | `cluster.rs` | a throwaway cluster: made, configured, started |
 //! | `faults.rs` | restart, crash, pause, kill |
 //! | `database.rs` | a fresh database per test |
 //! | `shared.rs` | one server per test process |
@@ -61,7 +61,7 @@ pub struct Postgres {
 #[derive(Debug)]
 enum Source {
     Given,
-    Own(Cluster),
+    Own(Box<Cluster>),
 }
 
 impl Postgres {
@@ -89,7 +89,7 @@ impl Postgres {
     async fn own(cluster: Cluster) -> Result<Self, Error> {
         let superuser_url = format!("postgres://postgres@127.0.0.1:{}/postgres", cluster.port());
         let version_num = version_num(&superuser_url).await.map_err(Error::sql("the first connection"))?;
-        Ok(Self { source: Source::Own(cluster), superuser_url, version_num })
+        Ok(Self { source: Source::Own(Box::new(cluster)), superuser_url, version_num })
     }
 
     /// The maintenance database, as the role that made it: a superuser, unless the server was given and its URL names another.
@@ -161,13 +161,13 @@ impl Postgres {
     /// If the server is not [`own`](Self::is_own).
     #[must_use]
     pub fn socket_dir(&self) -> &Path {
-        must(self.cluster("its socket")).folder()
+        must(self.cluster("its socket")).daemon().folder()
     }
 
     /// What the server has logged so far; empty for a server that was given.
     #[must_use]
     pub fn log(&self) -> String {
-        self.cluster("reading its log").map(Cluster::log).unwrap_or_default()
+        self.cluster("reading its log").map(|cluster| cluster.daemon().log()).unwrap_or_default()
     }
 
     /// A fresh and empty database, which is dropped with the value.

@@ -54,22 +54,26 @@ async fn everybody_shares_one_server_and_has_a_database_alone() {
     assert_eq!(names.len(), 50);
     let urls: HashSet<&str> = databases.iter().map(Database::url).collect();
     assert_eq!(urls.len(), 50);
+}
 
-    // They go, also with a connection left.
-    let _left = databases[0].client().await;
-    let list = databases.iter().map(|database| format!("'{}'", database.name())).collect::<Vec<_>>().join(",");
-    drop(databases);
-    let query = format!("SELECT count(*)::text FROM pg_database WHERE datname IN ({list})");
+#[tokio::test]
+async fn databases_go_together_when_there_is_no_room_for_more() {
+    let server = Postgres::options().own().dropped_databases(2).start().await;
     let mut client = server.client().await;
-    let mut gone = false;
-    for _ in 0..1000 {
-        gone = ask(&mut client, &query).await == "0";
-        if gone {
-            break;
+    let mut count =
+        async || ask(&mut client, "SELECT count(*)::text FROM pg_database WHERE datname LIKE 'idem_test_%'").await;
+    let (a, b, c) = (server.database().await, server.database().await, server.database().await);
+    // Also with a connection left.
+    let _left = c.client().await;
+    drop((a, b));
+    assert_eq!(count().await, "3");
+    drop(c);
+    let gone = async {
+        while count().await != "0" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(gone, "databases are left");
+    };
+    tokio::time::timeout(SOON, gone).await.expect("the databases go");
 }
 
 #[tokio::test]

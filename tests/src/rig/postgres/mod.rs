@@ -39,11 +39,13 @@ mod programs;
 mod shared;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use self::cluster::Cluster;
 pub use self::database::Database;
+use self::database::Yard;
 pub use self::options::{Options, Version};
 pub use self::shared::shared;
 use super::{Error, must, url};
@@ -56,6 +58,7 @@ pub struct Postgres {
     source: Source,
     superuser_url: String,
     version_num: u32,
+    yard: Arc<Yard>,
 }
 
 #[derive(Debug)]
@@ -83,13 +86,15 @@ impl Postgres {
     async fn given(superuser_url: String) -> Result<Self, Error> {
         let what = "connecting to the server of IDEM_TEST_POSTGRES_URL";
         let version_num = version_num(&superuser_url).await.map_err(Error::sql(what))?;
-        Ok(Self { source: Source::Given, superuser_url, version_num })
+        let yard = Yard::new(&superuser_url, None);
+        Ok(Self { source: Source::Given, superuser_url, version_num, yard })
     }
 
-    async fn own(cluster: Cluster) -> Result<Self, Error> {
+    async fn own(cluster: Cluster, room: usize) -> Result<Self, Error> {
         let superuser_url = format!("postgres://postgres@127.0.0.1:{}/postgres", cluster.port());
         let version_num = version_num(&superuser_url).await.map_err(Error::sql("the first connection"))?;
-        Ok(Self { source: Source::Own(Box::new(cluster)), superuser_url, version_num })
+        let yard = Yard::new(&superuser_url, Some(room));
+        Ok(Self { source: Source::Own(Box::new(cluster)), superuser_url, version_num, yard })
     }
 
     /// The maintenance database, as the role that made it: a superuser, unless the server was given and its URL names another.
@@ -176,7 +181,7 @@ impl Postgres {
     ///
     /// If the server makes none.
     pub async fn database(&self) -> Database {
-        must(Database::create(&self.superuser_url, !self.is_own()).await)
+        must(Database::create(&self.yard).await)
     }
 
     /// A connection to the maintenance database as superuser.

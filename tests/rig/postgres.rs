@@ -199,6 +199,15 @@ async fn a_version_that_is_not_here_is_missed_by_name() {
     assert!(error.contains("PostgreSQL 99") && error.contains("IDEM_TEST_POSTGRES_BIN"), "{error}");
 }
 
+#[cfg(feature = "containers")]
+#[tokio::test]
+async fn without_programs_a_container_engine_is_asked_and_its_answer_told() {
+    // There is no image of it either.
+    let error = Postgres::options().version(Version::Major(99)).try_start().await.unwrap_err().to_string();
+    assert!(error.contains("PostgreSQL 99") && error.contains("no container engine helped out: "), "{error}");
+    assert!(error.contains("apt-get install postgresql"), "{error}");
+}
+
 /// What the rig gives can be awaited in spawned tasks too.
 #[tokio::test]
 async fn the_futures_can_be_sent() {

@@ -20,18 +20,22 @@
 //! 2. Programs on this machine: the folder `IDEM_TEST_POSTGRES_BIN_18` (for version 18) or `IDEM_TEST_POSTGRES_BIN`, else the newest
 //!    `/usr/lib/postgresql/*/bin`, else what `pg_config` or `PATH` name, else `target/postgres/*/bin`, where `scripts/postgres` puts
 //!    other versions. The rig makes a throwaway cluster with them.
-//! 3. An error that says what to install.
+//! 3. With the feature `containers`, a container engine, for the tests that leave their server alone.
+//! 4. An error that says what to install.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `options.rs` | which server a test wants, and the order of the sources |
 //! | `programs.rs` | finding the programs of a version |
 //! | `cluster.rs` | a throwaway cluster: made, configured, started |
+//! | `container.rs` | a server in a container |
 //! | `faults.rs` | restart, crash, pause, kill |
 //! | `database.rs` | a fresh database per test |
 //! | `shared.rs` | one server per test process |
 
 mod cluster;
+#[cfg(feature = "containers")]
+mod container;
 mod database;
 mod faults;
 mod options;
@@ -65,6 +69,9 @@ pub struct Postgres {
 enum Source {
     Given,
     Own(Box<Cluster>),
+    #[cfg(feature = "containers")]
+    #[expect(dead_code, reason = "it is held, and removed with the server")]
+    Container(Box<container::Container>),
 }
 
 impl Postgres {
@@ -242,6 +249,8 @@ impl Postgres {
     fn cluster(&self, operation: &'static str) -> Result<&Cluster, Error> {
         match &self.source {
             Source::Own(cluster) => Ok(cluster),
+            #[cfg(feature = "containers")]
+            Source::Container(_) => Err(Error::NotOurs { operation, server: "in a container" }),
             Source::Given => Err(Error::NotOurs { operation, server: "named by IDEM_TEST_POSTGRES_URL" }),
         }
     }

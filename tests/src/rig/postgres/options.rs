@@ -84,7 +84,12 @@ impl Options {
                 return Ok(given);
             }
         }
-        let programs = Programs::find(self.version)?;
+        let programs = match Programs::find(self.version) {
+            Ok(programs) => programs,
+            #[cfg(feature = "containers")]
+            Err(missing) if !self.own => return super::container::instead(self.version, missing).await,
+            Err(missing) => return Err(missing),
+        };
         Postgres::own(Cluster::start(programs, &self.settings).await?, self.room).await
     }
 }

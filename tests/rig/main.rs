@@ -3,5 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 #![allow(clippy::doc_markdown, reason = "the names of products are not code")]
 
+mod life;
+mod pgbouncer;
 mod postgres;
 mod proxy;
+mod redis;

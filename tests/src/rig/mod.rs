@@ -7,6 +7,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`postgres`] | PostgreSQL: where its programs come from, a server, a fresh database per test, what can be done to a server |
+//! | [`pgbouncer`] | PgBouncer in transaction mode in front of a PostgreSQL |
+//! | [`redis`] | Redis or Valkey |
 //! | [`proxy`] | a TCP proxy that cuts, delays, swallows, refuses and counts on command |
 //! | [`wait`] | polling with a deadline, instead of sleeping for luck |
 //! | [`url`] | the little surgery that connection URLs need |
@@ -17,17 +19,23 @@
 //! | `IDEM_TEST_POSTGRES_URL` | use this server, as a superuser or a role that may create databases; nothing is stopped or killed there |
 //! | `IDEM_TEST_POSTGRES_BIN` | the folder of the PostgreSQL programs to start |
 //! | `IDEM_TEST_POSTGRES_BIN_18` | the same for one major version |
+//! | `IDEM_TEST_PGBOUNCER_BIN` | the program `pgbouncer` to start |
+//! | `IDEM_TEST_REDIS_URL` | use this Redis or Valkey; nothing is stopped or killed there |
+//! | `IDEM_TEST_REDIS_BIN` | the program `redis-server` or `valkey-server` to start |
 //! | `IDEM_TEST_USER` | as root: the user who owns the servers, instead of `postgres` or `nobody` |
 //! | `IDEM_TEST_KEEP` | if set, the folders stay for reading after their servers were stopped |
 
 #![allow(clippy::doc_markdown, reason = "the names of products are not code")]
 
+mod daemon;
 mod error;
 mod folder;
+pub mod pgbouncer;
 mod port;
 pub mod postgres;
 mod process;
 pub mod proxy;
+pub mod redis;
 pub mod url;
 mod user;
 pub mod wait;

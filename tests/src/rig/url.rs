@@ -38,6 +38,35 @@ pub fn address(url: &str, default_port: u16) -> String {
     if address[host_end..].contains(':') { address.to_owned() } else { format!("{address}:{default_port}") }
 }
 
+/// The user and the password of a URL, percent-encoding undone; empty if it names none.
+#[must_use]
+pub fn credentials(url: &str) -> (String, String) {
+    let before = parts(url).before;
+    let start = before.find("://").map_or(0, |at| at + 3);
+    let both = before[start..].trim_end_matches('@');
+    let (user, password) = both.split_once(':').unwrap_or((both, ""));
+    (decoded(user), decoded(password))
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, others)) = rest.split_first() {
+        let digits = others.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            Some(byte) if *first == b'%' => {
+                bytes.push(byte);
+                rest = &others[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +84,13 @@ mod tests {
         assert_eq!(address("redis://h/3", 6379), "h:6379");
         assert_eq!(address("redis://[::1]/3", 6379), "[::1]:6379");
         assert_eq!(address("redis://[::1]:7/3", 6379), "[::1]:7");
+    }
+
+    #[test]
+    fn credentials_are_decoded() {
+        assert_eq!(credentials("postgres://user:p%40ss%3A@h/d"), ("user".into(), "p@ss:".into()));
+        assert_eq!(credentials("postgres://user@h/d"), ("user".into(), String::new()));
+        assert_eq!(credentials("postgres://h/d@e"), (String::new(), String::new()));
+        assert_eq!(credentials("postgres://50%:é@h"), ("50%".into(), "é".into()));
     }
 }

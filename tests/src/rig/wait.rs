@@ -20,6 +20,7 @@ const STEP: Duration = Duration::from_millis(10);
 /// Dropping the future drops the probe that is running, and nothing else.
 pub async fn until<T, F>(what: &str, limit: Duration, mut probe: impl FnMut() -> F) -> Result<T, Error>
 where
+    // Not an async closure: no compiler could tell that the futures of all who call this can be sent to other threads.
     F: Future<Output = Option<T>>,
 {
     let polled = tokio::time::timeout(limit, async {

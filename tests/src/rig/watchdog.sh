@@ -1,12 +1,16 @@
 # The watchdog of one throwaway folder: sh FOLDER/watchdog FOLDER SIGNAL KEEP
 #
 # Its standard input is a pipe whose other end only the test process holds. However that process ends, the pipe closes; then what works
-# in the folder is stopped, and the folder is removed.
+# in the folder is stopped, and the folder is removed. A line on the pipe before that says that the test process is done in good order.
 trap '' INT TERM HUP QUIT PIPE
 cd /
+unset WATCHDOG
 folder=$1 signal=$2 keep=$3
 
-while read -r _; do :; done
+echo ready
+exec >/dev/null
+ordered=
+while read -r _; do ordered=yes; done
 
 # The servers of the rig in the folder: by their working directory, and by name, lest a person who looks around there is taken for one.
 servers() {
@@ -39,4 +43,13 @@ tries=0
 while [ -e "$folder" ] && [ "$tries" -lt 20 ]; do
   rm -rf "$folder" 2>/dev/null || nap
   tries=$((tries + 1))
+done
+
+# A process that was killed may have had a child that was not yet the program it was to become, and made the folder anew.
+[ -n "$ordered" ] && exit 0
+tries=0
+while [ "$tries" -lt 60 ]; do
+  [ ! -e "$folder" ] || rm -rf "$folder" 2>/dev/null
+  tries=$((tries + 1))
+  nap
 done

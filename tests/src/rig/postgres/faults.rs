@@ -3,8 +3,8 @@
 use rustix::process::{Pid, Signal};
 use sqlx::AssertSqlSafe;
 
-use super::cluster::{self, Cluster};
 use super::{Error, Postgres, must};
+use crate::rig::daemon::{self, Daemon};
 use crate::rig::process;
 
 /// All of these panic if the server is not [`own`](Postgres::is_own), or does not do as it is told within a minute.
@@ -12,41 +12,41 @@ impl Postgres {
     /// Stops the server cleanly (open connections are cut) and starts it again, on the same port with the same data.
     pub async fn restart(&self) {
         let cluster = must(self.cluster("restarting"));
-        must(cluster.end(Signal::INT).await);
+        must(cluster.daemon().end(Signal::INT).await);
         must(cluster.launch().await);
     }
 
     /// Stops the server cleanly: open connections are cut, what is committed is written. [`start_again`](Self::start_again) starts it.
     pub async fn stop(&self) {
-        must(must(self.cluster("stopping")).end(Signal::INT).await);
+        must(self.daemon("stopping").end(Signal::INT).await);
     }
 
     /// `pg_ctl stop -m immediate`: every process leaves without cleaning up, and the next start has to recover from the log.
     pub async fn stop_immediate(&self) {
-        must(must(self.cluster("stopping")).end(Signal::QUIT).await);
+        must(self.daemon("stopping").end(Signal::QUIT).await);
     }
 
     /// SIGKILL for the postmaster and all its children, all of them stopped before so that none sees another die.
     pub async fn crash(&self) {
-        must(must(self.cluster("crashing")).crash().await);
+        must(self.daemon("crashing").crash().await);
     }
 
     /// Starts the server after [`stop`](Self::stop), [`stop_immediate`](Self::stop_immediate) or [`crash`](Self::crash), and waits until
     /// it takes connections.
     pub async fn start_again(&self) {
         let cluster = must(self.cluster("starting"));
-        assert!(cluster.postmaster().is_none(), "the server is running");
+        assert!(cluster.daemon().pid().is_none(), "the server is running");
         must(cluster.launch().await);
     }
 
     /// SIGSTOP for the postmaster and all its children: connections are accepted (by the kernel) and never answered.
     pub async fn pause(&self) {
-        must(must(self.cluster("pausing")).pause().await);
+        must(self.daemon("pausing").pause().await);
     }
 
     /// Continues what [`pause`](Self::pause) stopped.
     pub fn resume(&self) {
-        must(self.cluster("resuming")).resume();
+        self.daemon("resuming").resume();
     }
 
     /// The process numbers of the connections to `database`, as `pg_stat_activity` shows them; not the one that asks.
@@ -80,7 +80,7 @@ impl Postgres {
 
     /// SIGSTOP for one backend: its connection hangs, the others go on.
     pub async fn pause_backend(&self, backend: i32) {
-        must(cluster::stop(self.own_process(backend)).await);
+        must(daemon::stop(self.own_process(backend)).await);
     }
 
     /// Continues what [`pause_backend`](Self::pause_backend) stopped.
@@ -90,8 +90,12 @@ impl Postgres {
 
     /// The process of this number, if it is one of this server: a test with a wrong number shall not hit a stranger.
     fn own_process(&self, backend: i32) -> Pid {
-        let processes = Cluster::processes(must(self.cluster("signalling a backend")));
+        let processes = self.daemon("signalling a backend").processes();
         let found = processes.into_iter().find(|pid| pid.as_raw_nonzero().get() == backend);
         found.unwrap_or_else(|| panic!("no process {backend} belongs to this server"))
+    }
+
+    fn daemon(&self, operation: &'static str) -> &Daemon {
+        must(self.cluster(operation)).daemon()
     }
 }

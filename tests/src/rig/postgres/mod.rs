@@ -20,18 +20,22 @@
 //! 2. Programs on this machine: the folder `IDEM_TEST_POSTGRES_BIN_18` (for version 18) or `IDEM_TEST_POSTGRES_BIN`, else the newest
 //!    `/usr/lib/postgresql/*/bin`, else what `pg_config` or `PATH` name, else `target/postgres/*/bin`, where `scripts/postgres` puts
 //!    other versions. The rig makes a throwaway cluster with them.
-//! 3. An error that says what to install.
+//! 3. With the feature `containers`, a container engine, for the tests that leave their server alone.
+//! 4. An error that says what to install.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `options.rs` | which server a test wants, and the order of the sources |
 //! | `programs.rs` | finding the programs of a version |
-//! | `cluster.rs` | a throwaway cluster: made, started, stopped |
+//! | `cluster.rs` | a throwaway cluster: made, configured, started |
+//! | `container.rs` | a server in a container |
 //! | `faults.rs` | restart, crash, pause, kill |
 //! | `database.rs` | a fresh database per test |
 //! | `shared.rs` | one server per test process |
 
 mod cluster;
+#[cfg(feature = "containers")]
+mod container;
 mod database;
 mod faults;
 mod options;
@@ -39,11 +43,13 @@ mod programs;
 mod shared;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use self::cluster::Cluster;
 pub use self::database::Database;
+use self::database::Yard;
 pub use self::options::{Options, Version};
 pub use self::shared::shared;
 use super::{Error, must, url};
@@ -56,12 +62,16 @@ pub struct Postgres {
     source: Source,
     superuser_url: String,
     version_num: u32,
+    yard: Arc<Yard>,
 }
 
 #[derive(Debug)]
 enum Source {
     Given,
-    Own(Cluster),
+    Own(Box<Cluster>),
+    #[cfg(feature = "containers")]
+    #[expect(dead_code, reason = "it is held, and removed with the server")]
+    Container(Box<container::Container>),
 }
 
 impl Postgres {
@@ -83,13 +93,15 @@ impl Postgres {
     async fn given(superuser_url: String) -> Result<Self, Error> {
         let what = "connecting to the server of IDEM_TEST_POSTGRES_URL";
         let version_num = version_num(&superuser_url).await.map_err(Error::sql(what))?;
-        Ok(Self { source: Source::Given, superuser_url, version_num })
+        let yard = Yard::new(&superuser_url, None);
+        Ok(Self { source: Source::Given, superuser_url, version_num, yard })
     }
 
-    async fn own(cluster: Cluster) -> Result<Self, Error> {
+    async fn own(cluster: Cluster, room: usize) -> Result<Self, Error> {
         let superuser_url = format!("postgres://postgres@127.0.0.1:{}/postgres", cluster.port());
         let version_num = version_num(&superuser_url).await.map_err(Error::sql("the first connection"))?;
-        Ok(Self { source: Source::Own(cluster), superuser_url, version_num })
+        let yard = Yard::new(&superuser_url, Some(room));
+        Ok(Self { source: Source::Own(Box::new(cluster)), superuser_url, version_num, yard })
     }
 
     /// The maintenance database, as the role that made it: a superuser, unless the server was given and its URL names another.
@@ -161,13 +173,13 @@ impl Postgres {
     /// If the server is not [`own`](Self::is_own).
     #[must_use]
     pub fn socket_dir(&self) -> &Path {
-        must(self.cluster("its socket")).folder()
+        must(self.cluster("its socket")).daemon().folder()
     }
 
     /// What the server has logged so far; empty for a server that was given.
     #[must_use]
     pub fn log(&self) -> String {
-        self.cluster("reading its log").map(Cluster::log).unwrap_or_default()
+        self.cluster("reading its log").map(|cluster| cluster.daemon().log()).unwrap_or_default()
     }
 
     /// A fresh and empty database, which is dropped with the value.
@@ -176,7 +188,7 @@ impl Postgres {
     ///
     /// If the server makes none.
     pub async fn database(&self) -> Database {
-        must(Database::create(&self.superuser_url, !self.is_own()).await)
+        must(Database::create(&self.yard).await)
     }
 
     /// A connection to the maintenance database as superuser.
@@ -237,6 +249,8 @@ impl Postgres {
     fn cluster(&self, operation: &'static str) -> Result<&Cluster, Error> {
         match &self.source {
             Source::Own(cluster) => Ok(cluster),
+            #[cfg(feature = "containers")]
+            Source::Container(_) => Err(Error::NotOurs { operation, server: "in a container" }),
             Source::Given => Err(Error::NotOurs { operation, server: "named by IDEM_TEST_POSTGRES_URL" }),
         }
     }

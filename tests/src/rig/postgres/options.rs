@@ -15,11 +15,18 @@ pub enum Version {
 }
 
 /// How to start a server. Made by [`Postgres::options`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     version: Version,
     own: bool,
     settings: Vec<(String, String)>,
+    room: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { version: Version::Any, own: false, settings: Vec::new(), room: 64 }
+    }
 }
 
 impl Options {
@@ -42,6 +49,14 @@ impl Options {
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self.own()
+    }
+
+    /// How many databases that tests are done with may lie around in an own server before they are dropped together. Defaults to 64,
+    /// which are half a gigabyte.
+    #[must_use]
+    pub fn dropped_databases(mut self, room: usize) -> Self {
+        self.room = room;
+        self
     }
 
     /// Starts the server.
@@ -69,7 +84,12 @@ impl Options {
                 return Ok(given);
             }
         }
-        let programs = Programs::find(self.version)?;
-        Postgres::own(Cluster::start(programs, &self.settings).await?).await
+        let programs = match Programs::find(self.version) {
+            Ok(programs) => programs,
+            #[cfg(feature = "containers")]
+            Err(missing) if !self.own => return super::container::instead(self.version, missing).await,
+            Err(missing) => return Err(missing),
+        };
+        Postgres::own(Cluster::start(programs, &self.settings).await?, self.room).await
     }
 }

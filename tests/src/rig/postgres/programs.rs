@@ -112,7 +112,8 @@ fn missing(version: Version, seen: &[String]) -> Error {
              `brew install postgresql`\n\
              * unpack it into target/: `{script}`\n\
              * name its folder: IDEM_TEST_POSTGRES_BIN=/folder/of/initdb\n\
-             * name a running server: IDEM_TEST_POSTGRES_URL=postgres://postgres@127.0.0.1:5432/postgres"
+             * name a running server: IDEM_TEST_POSTGRES_URL=postgres://postgres@127.0.0.1:5432/postgres\n\
+             * where Docker runs: `cargo test --features idem-tests/containers` (not for the tests that stop their server)"
         ),
     }
 }

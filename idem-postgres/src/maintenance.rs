@@ -1,5 +1,6 @@
 //! Purge, the walk for stuck records, stuck, stats.
 
+use crate::link::Answer;
 use crate::row::{column, instant, stuck};
 use crate::statement::Value;
 use crate::store::{PostgresStore, before, micros_back, number};
@@ -72,11 +73,11 @@ impl PostgresStore {
                 break;
             }
             let values = [Value::Instant(walked), Value::Instant(horizon), Value::Long(WALK_STEP)];
-            let passed = self.rows("purge", &sql.pass, &values).await?;
+            let passed = self.unless_taken(&sql.pass, &values).await?;
             let Some((end, unresolved)) = passed.split_last() else { break };
             if !unresolved.is_empty() {
                 let (scopes, keys) = (names(unresolved, "scope")?, names(unresolved, "key")?);
-                self.rows("purge", &sql.mark, &[Value::Texts(&scopes), Value::Texts(&keys)]).await?;
+                self.unless_taken(&sql.mark, &[Value::Texts(&scopes), Value::Texts(&keys)]).await?;
             }
             let full = column::<i64>("purge", end, "passed")? >= WALK_STEP;
             // Rows that share the last one's instant may be left; they are passed again.
@@ -85,9 +86,17 @@ impl PostgresStore {
             } else {
                 horizon
             };
-            self.rows("purge", &sql.walk_on, &[Value::Instant(walked)]).await?;
+            self.unless_taken(&sql.walk_on, &[Value::Instant(walked)]).await?;
         }
         Ok(())
+    }
+
+    /// A statement of the walk; nothing, if somebody else is writing what it would write, for then that is somebody else's walk.
+    async fn unless_taken(&self, sql: &Arc<str>, values: &[Value<'_>]) -> Result<Vec<PgRow>, Error> {
+        match self.shared.link.run("purge", sql, values).await? {
+            Answer::Rows(rows) => Ok(rows),
+            Answer::RivalUncommitted => Ok(Vec::new()),
+        }
     }
 
     pub(crate) async fn stuck_page(&self, query: &StuckQuery) -> Result<StuckPage, Error> {

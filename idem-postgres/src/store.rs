@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// How often an insert is repeated whose rival's row was gone when it was looked at.
 const MAX_VANISHED: u32 = 16;
+/// How often a write waits anew, a lock timeout each, for a rival that has not committed yet, before its caller is told that the store is unavailable.
+const MAX_WAITS: u32 = 8;
 /// When to ask again for a key whose claim a rival has not committed yet.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -108,6 +110,7 @@ impl Store for PostgresStore {
             lease(claim.lease()),
             micros(claim.retention()),
         ];
+        let mut waits = MAX_WAITS;
         for _ in 0..MAX_VANISHED {
             match self.shared.link.run("insert", &self.shared.sql.insert, &values).await? {
                 Answer::Rows(rows) => {
@@ -120,6 +123,10 @@ impl Store for PostgresStore {
                 // Somebody's claim is on its way. It may be this claim's own, whose reply was lost: then it has to be asked for again.
                 Answer::RivalUncommitted if !claim.was_asked_before() => {
                     return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
+                }
+                Answer::RivalUncommitted if waits > 0 => {
+                    waits -= 1;
+                    continue;
                 }
                 Answer::RivalUncommitted => {
                     return Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied));
@@ -187,11 +194,23 @@ impl Store for PostgresStore {
             }
             Change::Abandon => (&sql.abandon, owned.to_vec()),
         };
-        if !self.rows("swap", statement, &values).await?.is_empty() {
-            return Ok(Swapped::Applied);
+        for _ in 0..MAX_WAITS {
+            let refused = match self.shared.link.run("swap", statement, &values).await? {
+                Answer::Rows(rows) if !rows.is_empty() => return Ok(Swapped::Applied),
+                Answer::Rows(_) => true,
+                Answer::RivalUncommitted => false,
+            };
+            // The statement is over without having written; what is there now is read by one of its own.
+            let Loaded { record, clock } = self
+                .find("swap", identity)
+                .await
+                .map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))?;
+            let lost = record.as_deref().is_none_or(|record| change.apply(record, expected).is_none());
+            if refused || lost {
+                return Ok(Swapped::Lost(record, clock));
+            }
         }
-        let Loaded { record, clock } = self.find("swap", identity).await?;
-        Ok(Swapped::Lost(record, clock))
+        Err(Error::new(ErrorKind::Unavailable, "swap", WriteOutcome::NotApplied))
     }
 
     async fn load(&self, identity: &Identity) -> Result<Loaded, Error> {

@@ -1,6 +1,7 @@
 //! A store in a table of its own, on a server that the tests of this process share.
 
 use idem_postgres::{PostgresConfig, PostgresStore};
+use idem_tests::rig::pgbouncer::PgBouncer;
 use idem_tests::rig::postgres::{Database, Postgres, Version, shared};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::OnceCell;
@@ -11,48 +12,74 @@ pub(crate) fn fresh_table() -> String {
     format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// One database for all tests with one kind of server.
+/// How the server is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Straight, with prepared statements.
+    Direct,
+    /// Straight, as the store speaks to a transaction pooler.
+    SimpleQueries,
+    /// Through PgBouncer in transaction mode.
+    PgBouncer,
+    /// Straight, as a role with this default isolation.
+    Isolation(&'static str),
+}
+
+/// One database for all tests with one kind of server, reached in one way.
 pub(crate) struct Shared {
     version: Version,
-    /// The isolation that the role of the tests has by default.
-    isolation: Option<&'static str>,
-    database: OnceCell<(Database, String)>,
+    way: Way,
+    place: OnceCell<Place>,
+}
+
+struct Place {
+    url: String,
+    /// Nothing but kept: they stop when they are dropped, which for a static is never; the rig's watchdog ends them with the process.
+    _database: Database,
+    _pooler: Option<PgBouncer>,
 }
 
 impl Shared {
-    pub(crate) const fn new(version: Version, isolation: Option<&'static str>) -> Self {
-        Self { version, isolation, database: OnceCell::const_new() }
+    pub(crate) const fn new(version: Version, way: Way) -> Self {
+        Self { version, way, place: OnceCell::const_new() }
     }
 
     pub(crate) async fn server(&self) -> &'static Postgres {
         shared(self.version).await
     }
 
-    /// The URL of the database, under the role with this isolation.
+    /// The URL of the database.
     pub(crate) async fn url(&self) -> &str {
-        let (_, url) = self
-            .database
-            .get_or_init(|| async {
-                let server = self.server().await;
-                let database = server.database().await;
-                let Some(isolation) = self.isolation else {
-                    let url = database.url().to_owned();
-                    return (database, url);
-                };
+        &self.place.get_or_init(|| self.make()).await.url
+    }
+
+    async fn make(&self) -> Place {
+        let server = self.server().await;
+        let database = server.database().await;
+        let (url, pooler) = match self.way {
+            Way::Direct | Way::SimpleQueries => (database.url().to_owned(), None),
+            Way::PgBouncer => {
+                let pooler = PgBouncer::start(server).await;
+                (pooler.url_of(database.url()), Some(pooler))
+            }
+            Way::Isolation(isolation) => {
                 let role = format!("role_{}_{}", database.name(), isolation.replace(' ', "_"));
                 let url = server.role(&role, "secret", database.name()).await;
                 database.execute(&format!("GRANT ALL ON DATABASE {} TO \"{role}\"", database.name())).await;
                 server
                     .execute(&format!("ALTER ROLE \"{role}\" SET default_transaction_isolation = '{isolation}'"))
                     .await;
-                (database, url)
-            })
-            .await;
-        url
+                (url, None)
+            }
+        };
+        Place { url, _database: database, _pooler: pooler }
     }
 
+    /// A configuration with a table of its own.
     pub(crate) async fn config(&self) -> PostgresConfig {
-        PostgresConfig::from_url(self.url().await).unwrap().with_table(&fresh_table()).unwrap()
+        let pooled = matches!(self.way, Way::SimpleQueries | Way::PgBouncer);
+        let config = PostgresConfig::from_url(self.url().await).unwrap().with_table(&fresh_table()).unwrap();
+        config.with_transaction_pooler(pooled)
     }
 }
 
@@ -61,3 +88,30 @@ pub(crate) async fn fresh(config: PostgresConfig) -> PostgresStore {
     PostgresStore::migrate(&config).await.unwrap();
     PostgresStore::connect(config).await.unwrap()
 }
+
+/// Every kind of server that the whole suites run on: a module each, with a `SHARED` in it, in which `$suite` is written out.
+macro_rules! on_every_server {
+    (@list $suite:tt $($name:ident: ($version:literal, $way:ident $(($isolation:literal))?),)*) => {
+        $(on_every_server!(@one $suite $name $version $way $(($isolation))?);)*
+    };
+    (@one {$($suite:tt)*} $name:ident $version:literal $way:ident $(($isolation:literal))?) => {
+        mod $name {
+            use super::*;
+            static SHARED: crate::support::Shared = crate::support::Shared::new(
+                idem_tests::rig::postgres::Version::Major($version),
+                crate::support::Way::$way $(($isolation))?,
+            );
+            $($suite)*
+        }
+    };
+    ($($suite:tt)*) => {
+        on_every_server!(@list {$($suite)*}
+            pg15: (15, Direct), pg18: (18, Direct),
+            pg15_pgbouncer: (15, PgBouncer), pg18_pgbouncer: (18, PgBouncer),
+            pg15_serializable: (15, Isolation("serializable")), pg18_serializable: (18, Isolation("serializable")),
+            pg15_repeatable_read: (15, Isolation("repeatable read")), pg18_repeatable_read: (18, Isolation("repeatable read")),
+            pg18_simple_queries: (18, SimpleQueries),
+        );
+    };
+}
+pub(crate) use on_every_server;

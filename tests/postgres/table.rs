@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stderr, reason = "what was measured, for those who run it with --nocapture")]
 
-use crate::support::{Shared, fresh};
+use crate::support::{Shared, Way, fresh};
 use idem_core::machine::Ownership;
 use idem_core::store::{Inserted, PurgeOptions, Swapped};
 use idem_core::{Claim, Fingerprint, Identity, Key, LeaseLength, Record, Response, Scope, Store, Takeover};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-static SHARED: Shared = Shared::new(Version::Any, None);
+static SHARED: Shared = Shared::new(Version::Any, Way::Direct);
 
 struct Bench {
     store: PostgresStore,

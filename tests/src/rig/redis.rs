@@ -110,6 +110,12 @@ impl Redis {
         url::address(&self.url, 6379)
     }
 
+    /// Whether the rig started this server, so that it may be stopped, paused and killed.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.daemon.is_some()
+    }
+
     /// Gives one command on a connection of its own and returns the answer: a text, a number, or an error, as they stand on the wire
     /// (`+OK`, `:1`, `-ERR ...`), the content of a bulk string, or `None` for nil. Not for commands that answer with a list.
     ///

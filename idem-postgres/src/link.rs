@@ -20,7 +20,12 @@ pub(crate) struct Link {
     deadline: Duration,
     /// What goes in front of every simple query; `None` if statements are prepared.
     preamble: Option<String>,
+    /// The same for statements that read a great part of the table, which are simple queries always.
+    slow_preamble: String,
 }
+
+/// How many ordinary deadlines a statement may take that reads a great part of the table.
+const SLOW: u32 = 12;
 
 /// A connection, and whether an exchange on it is under way. One that was left in the middle of an exchange is never used again.
 pub(crate) struct Line {
@@ -70,13 +75,16 @@ impl Link {
     pub(crate) fn new(config: &PostgresConfig) -> Result<Self, Error> {
         let (lock_timeout, deadline) = (config.lock_timeout.as_millis(), config.statement_deadline.as_millis());
         let options = config.options.clone().application_name("idem");
-        let (options, preamble) = if config.transaction_pooler {
-            // One simple query is one transaction: what it sets is gone with it.
-            let preamble = format!(
+        // One simple query is one transaction: what it sets is gone with it.
+        let preamble = |deadline: u128| {
+            format!(
                 "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout}; \
                  SET LOCAL statement_timeout = {deadline}; "
-            );
-            (options.statement_cache_capacity(0).extra_float_digits(None), Some(preamble))
+            )
+        };
+        let slow_preamble = preamble(deadline * u128::from(SLOW));
+        let (options, preamble) = if config.transaction_pooler {
+            (options.statement_cache_capacity(0).extra_float_digits(None), Some(preamble(deadline)))
         } else {
             let settings = [
                 ("lock_timeout", lock_timeout.to_string()),
@@ -91,7 +99,7 @@ impl Link {
             .runtime(deadpool::Runtime::Tokio1)
             .build()
             .map_err(|error| Error::new(ErrorKind::Internal, "connect", WriteOutcome::NotApplied).with_source(error))?;
-        Ok(Self { pool, deadline: config.statement_deadline, preamble })
+        Ok(Self { pool, deadline: config.statement_deadline, preamble, slow_preamble })
     }
 
     /// Runs one statement in a transaction of its own and returns its rows.
@@ -104,10 +112,30 @@ impl Link {
         sql: &Arc<str>,
         values: &[Value<'_>],
     ) -> Result<Answer, Error> {
-        let ends = now() + self.deadline;
+        self.run_until(operation, sql, values, now() + self.deadline, self.preamble.as_deref()).await
+    }
+
+    /// As [`run`](Link::run), with a longer deadline.
+    pub(crate) async fn run_slowly(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<Answer, Error> {
+        self.run_until(operation, sql, values, now() + SLOW * self.deadline, Some(&self.slow_preamble)).await
+    }
+
+    async fn run_until(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+        ends: Instant,
+        preamble: Option<&str>,
+    ) -> Result<Answer, Error> {
         let mut repeats = MAX_REPEATS;
         loop {
-            let error = match self.exchange(operation, sql, values, ends).await? {
+            let error = match self.exchange(operation, sql, values, ends, preamble).await? {
                 Ok(rows) => return Ok(Answer::Rows(rows)),
                 Err(error) => error,
             };
@@ -126,6 +154,7 @@ impl Link {
         sql: &Arc<str>,
         values: &[Value<'_>],
         ends: Instant,
+        preamble: Option<&str>,
     ) -> Result<Result<Vec<PgRow>, sqlx::Error>, Error> {
         let mut checkout = self.checkout(operation, ends).await?;
         let Some(line) = checkout.0.as_deref_mut() else {
@@ -134,13 +163,13 @@ impl Link {
         let unencodable =
             |error| Error::new(ErrorKind::InvalidRequest, operation, WriteOutcome::NotApplied).with_source(error);
         line.busy = true;
-        let rows = match &self.preamble {
+        let rows = match preamble {
             None => {
                 let query = sqlx::query_with(AssertSqlSafe(Arc::clone(sql)), arguments(values).map_err(unencodable)?);
                 timeout_at(ends, query.fetch_all(&mut line.connection)).await
             }
             Some(preamble) => {
-                let query = sqlx::raw_sql(AssertSqlSafe(preamble.clone() + &written_out(sql, values)));
+                let query = sqlx::raw_sql(AssertSqlSafe(preamble.to_owned() + &written_out(sql, values)));
                 timeout_at(ends, query.fetch_all(&mut line.connection)).await
             }
         };

@@ -1,11 +1,11 @@
-//! Purge, the walk for stuck records, stuck, stats.
+//! Purge, the walk for stuck records, stuck, stats, erase.
 
 use crate::link::Answer;
 use crate::row::{column, instant, stuck};
 use crate::statement::Value;
-use crate::store::{PostgresStore, before, micros_back, number};
-use idem_core::store::{PurgeOptions, Purged, Stats, StuckPage, StuckQuery, UnresolvedRows};
-use idem_core::{Error, Timestamp};
+use crate::store::{PostgresStore, before, micros_back};
+use idem_core::store::{Erase, Erased, PurgeOptions, Purged, Stats, StuckPage, StuckQuery, UnresolvedRows};
+use idem_core::{Error, Scope, Timestamp, WriteOutcome};
 use sqlx::postgres::PgRow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,8 @@ use std::time::Duration;
 const WALK_BEHIND: Duration = Duration::from_secs(120);
 /// How many records the walk passes in one step.
 const WALK_STEP: i64 = 10_000;
+/// How many records one statement erases.
+const ERASE_BATCH: i64 = 5_000;
 /// How many steps the walk takes at a time.
 const WALK_STEPS: usize = 10;
 
@@ -111,7 +113,7 @@ impl PostgresStore {
             Value::OptionalText(cursor.map(|cursor| cursor.identity.key().as_str())),
         ];
         let sql: &Arc<str> = &self.shared.sql.stuck;
-        let rows = self.rows("stuck", sql, &values).await?;
+        let rows = self.slow_rows("stuck", sql, &values).await?;
         let mut page = StuckPage::default();
         page.records = rows.iter().take(limit).map(|row| stuck("stuck", row)).collect::<Result<_, _>>()?;
         if rows.len() > limit {
@@ -120,8 +122,42 @@ impl PostgresStore {
         Ok(page)
     }
 
+    /// In batches, each of its own, so that a large scope does not meet the statement's deadline.
+    pub(crate) async fn erase_in_batches(&self, scope: &Scope, which: Erase) -> Result<Erased, Error> {
+        let (scope, everything) = (Value::Text(scope.as_str()), Value::Bool(which == Erase::Everything));
+        let mut erased = Erased::default();
+        loop {
+            let rows = self.rows("erase", &self.shared.sql.erase, &[scope, everything, Value::Long(ERASE_BATCH)]).await;
+            // What went before is gone, whatever became of this batch.
+            let unknown = |error: Error| error.with_write_outcome(WriteOutcome::Unknown);
+            let rows = rows.map_err(|error| if erased.deleted > 0 { unknown(error) } else { error })?;
+            if rows.is_empty() {
+                break;
+            }
+            erased.deleted += rows.len() as u64;
+        }
+        let rows = self.slow_rows("erase", &self.shared.sql.left, &[scope]).await?;
+        if let Some(row) = rows.first() {
+            erased.kept = number("erase", row, "kept")?;
+        }
+        Ok(erased)
+    }
+
+    /// A statement that reads a great part of the table, with a longer deadline.
+    async fn slow_rows(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<Vec<PgRow>, Error> {
+        match self.shared.link.run_slowly(operation, sql, values).await? {
+            Answer::Rows(rows) => Ok(rows),
+            Answer::RivalUncommitted => Ok(Vec::new()),
+        }
+    }
+
     pub(crate) async fn count_all(&self) -> Result<Stats, Error> {
-        let rows = self.rows("stats", &self.shared.sql.stats, &[]).await?;
+        let rows = self.slow_rows("stats", &self.shared.sql.stats, &[]).await?;
         let mut stats = Stats::default();
         if let Some(row) = rows.first() {
             stats.live = number("stats", row, "live")?;
@@ -133,6 +169,10 @@ impl PostgresStore {
         }
         Ok(stats)
     }
+}
+
+fn number(operation: &'static str, row: &PgRow, name: &'static str) -> Result<u64, Error> {
+    column::<i64>(operation, row, name).map(|number| u64::try_from(number).unwrap_or(0))
 }
 
 fn names<'r>(rows: &'r [PgRow], name: &'static str) -> Result<Vec<&'r str>, Error> {

@@ -128,10 +128,14 @@ impl PostgresStore {
     }
 }
 
-/// A migration with the names of schema and table that it is run for.
+/// A migration with the names of schema and table that it is run for, as the body of a `DO` block.
 fn named(migration: &str, schema: &str, table: &str) -> String {
     let mut named = migration
-        .replace("SCHEMA IF NOT EXISTS idem;", &format!("SCHEMA IF NOT EXISTS \"{schema}\";"))
+        // A role that may not create schemas may still use one that is there.
+        .replace(
+            "CREATE SCHEMA IF NOT EXISTS idem;",
+            &format!("IF to_regnamespace('\"{schema}\"') IS NULL THEN CREATE SCHEMA \"{schema}\"; END IF;"),
+        )
         .replace("idem.records_meta", &format!("\"{schema}\".\"{table}_meta\""))
         .replace("idem.records", &format!("\"{schema}\".\"{table}\""));
     for index in ["expires_at_idx", "locked_at_idx", "suspect_idx"] {

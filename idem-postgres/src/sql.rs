@@ -47,6 +47,7 @@ pub(crate) struct Statements {
     pub(crate) stuck: Arc<str>,
     pub(crate) stats: Arc<str>,
     pub(crate) erase: Arc<str>,
+    pub(crate) left: Arc<str>,
     pub(crate) check: Arc<str>,
 }
 
@@ -76,6 +77,7 @@ impl Statements {
             stuck,
             stats,
             erase,
+            left,
             check: _,
         } = self;
         [
@@ -99,6 +101,7 @@ impl Statements {
             ("stuck", stuck),
             ("stats", stats),
             ("erase", erase),
+            ("left", left),
         ]
         .map(|(name, sql)| (name, Arc::clone(sql)))
         .to_vec()
@@ -235,12 +238,15 @@ impl Statements {
                  FROM {records} AS r"
             )
             .into(),
+            // The condition is looked at again under the lock, as in `delete`.
             erase: format!(
-                "WITH gone AS (DELETE FROM {records} AS r WHERE r.scope = $1 AND ($2 OR {RESOLVED}) RETURNING 1) \
-                 SELECT (SELECT count(*) FROM gone) AS deleted, \
-                   (SELECT count(*) FROM {records} AS r WHERE r.scope = $1) - (SELECT count(*) FROM gone) AS kept"
+                "DELETE FROM {records} AS r USING ( \
+                   SELECT r.scope, r.key FROM {records} AS r WHERE r.scope = $1 AND ($2 OR {RESOLVED}) \
+                   ORDER BY r.scope, r.key LIMIT $3 FOR UPDATE OF r \
+                 ) AS gone WHERE r.scope = gone.scope AND r.key = gone.key RETURNING 1"
             )
             .into(),
+            left: format!("SELECT count(*) AS kept FROM {records} AS r WHERE r.scope = $1").into(),
             check: format!(
                 "SELECT current_setting('server_version_num')::int AS version, pg_is_in_recovery() AS standby, \
                    current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS synchronous_commit, \

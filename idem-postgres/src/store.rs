@@ -2,7 +2,7 @@
 
 use crate::config::PostgresConfig;
 use crate::link::{Answer, Link};
-use crate::row::{column, instant, record};
+use crate::row::{instant, record};
 use crate::sql::Statements;
 use crate::statement::Value;
 use async_trait::async_trait;
@@ -134,7 +134,10 @@ impl Store for PostgresStore {
             }
             // The row that was in the way is read by a statement of its own: one that did both would work from one snapshot, and could
             // miss the winner.
-            let Loaded { record, clock } = self.find("insert", identity).await?;
+            let Loaded { record, clock } = self
+                .find("insert", identity)
+                .await
+                .map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))?;
             if let Some(record) = record {
                 return Ok(Inserted::Existing(record, clock));
             }
@@ -230,19 +233,8 @@ impl Store for PostgresStore {
     }
 
     async fn erase(&self, scope: &Scope, which: Erase) -> Result<Erased, Error> {
-        let values = [Value::Text(scope.as_str()), Value::Bool(which == Erase::Everything)];
-        let rows = self.rows("erase", &self.shared.sql.erase, &values).await?;
-        let mut erased = Erased::default();
-        if let Some(row) = rows.first() {
-            erased.deleted = number("erase", row, "deleted")?;
-            erased.kept = number("erase", row, "kept")?;
-        }
-        Ok(erased)
+        self.erase_in_batches(scope, which).await
     }
-}
-
-pub(crate) fn number(operation: &'static str, row: &PgRow, name: &'static str) -> Result<u64, Error> {
-    column::<i64>(operation, row, name).map(|number| u64::try_from(number).unwrap_or(0))
 }
 
 fn lease(length: LeaseLength) -> Value<'static> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// What a claimer sends to a store: identity, fingerprint, a fresh owner, and how long things shall last.
 ///
-/// The engine makes one per claim call. Back-end authors and tests make them by hand; here a lease and a retention of zero
-/// are allowed, which is how tests move time without waiting. Not `Clone`: a claim's owner is never used twice.
+/// The engine makes one per claim call. Back-end authors and tests make them by hand; here a lease and a retention of
+/// zero are allowed, which is how tests move time without waiting. Not `Clone`: a claim's owner is never used twice.
 ///
 /// # Examples
 ///
@@ -146,7 +146,8 @@ impl Claim {
 
     /// Whether a store was asked with this claim before.
     ///
-    /// A cache in front of a store answers only the first ask: a claimer whose reply was lost would find its own row busy.
+    /// A cache in front of a store answers only the first ask: a claimer whose reply was lost would find its own row
+    /// busy.
     #[must_use]
     pub fn was_asked_before(&self) -> bool {
         self.asked_before

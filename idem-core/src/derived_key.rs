@@ -9,9 +9,10 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 impl Identity {
     /// The key to send to a provider for the external call named `label`: 32 lower-case hexadecimal digits.
     ///
-    /// The same for every attempt, process and release; different for another scope, key or label. Half a SHA-256 over a
-    /// domain tag and the three names with their lengths, so it shows nothing of a key that cannot be guessed. It does not change when
-    /// the key starts a new life after its retention, so that a provider that remembers longer than idem still helps.
+    /// The same for every attempt, process and release; different for another scope, key or label. Half a SHA-256 over
+    /// a domain tag and the three names with their lengths, so it shows nothing of a key that cannot be guessed. It
+    /// does not change when the key starts a new life after its retention, so that a provider that remembers longer
+    /// than idem still helps.
     ///
     /// # Examples
     ///

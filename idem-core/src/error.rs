@@ -8,8 +8,8 @@ type Source = Box<dyn StdError + Send + Sync + 'static>;
 /// Something could not be done, or nobody knows whether it was.
 ///
 /// Losing a race is not an error: it is a value. An error says what went wrong ([`ErrorKind`]), in which operation, and
-/// whether a write that it belongs to was [not applied or is unknown](WriteOutcome). It holds no key, scope, body or connection string; a
-/// back end must not put one into the source either.
+/// whether a write that it belongs to was [not applied or is unknown](WriteOutcome). It holds no key, scope, body or
+/// connection string; a back end must not put one into the source either.
 ///
 /// # Examples
 ///

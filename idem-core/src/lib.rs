@@ -1,10 +1,12 @@
 //! Idempotency keys that survive a crash.
 //!
-//! A client sends `POST /charges`, the answer never comes, the client retries. Did the first one succeed? idem makes the retry
-//! safe: a key names the operation, the first attempt runs, every repeat gets the first answer, verbatim, and nothing runs twice.
+//! A client sends `POST /charges`, the answer never comes, the client retries. Did the first one succeed? idem makes
+//! the retry safe: a key names the operation, the first attempt runs, every repeat gets the first answer, verbatim, and
+//! nothing runs twice.
 //!
-//! This crate holds the rules: names, fingerprints, the state machine as pure functions, the contract of a store, and the engine that runs
-//! a handler under a lease. Rows live in a back end: `idem-memory` for tests and one process, a database for the rest.
+//! This crate holds the rules: names, fingerprints, the state machine as pure functions, the contract of a store, and
+//! the engine that runs a handler under a lease. Rows live in a back end: `idem-memory` for tests and one process, a
+//! database for the rest.
 //!
 //! # Run an operation once
 //!
@@ -45,20 +47,22 @@
 //!
 //! # Say what a failure means
 //!
-//! Whether a retry may run depends on whether anything may have happened, so a handler says it in its return type: [`Failure`]. Mark the
-//! first external call with [`Operation::begin_effect`]; from there on `NoEffect` has to be verified.
+//! Whether a retry may run depends on whether anything may have happened, so a handler says it in its return type:
+//! [`Failure`]. Mark the first external call with [`Operation::begin_effect`]; from there on `NoEffect` has to be
+//! verified.
 //!
 //! # Survive a crash in the middle
 //!
-//! While a handler runs, its lease is renewed. If its process dies, the lease runs out, by the store's clock, and the next request may take
-//! over: as its [`Takeover`] policy says, told [what is known](machine::Previous) and from the last
-//! [checkpoint](Operation::checkpoint). Send [`Operation::derived_key`] with every external call, and the provider recognises the
-//! repetition. The late owner, should it wake up, is fenced: what it wanted to store changes nothing.
+//! While a handler runs, its lease is renewed. If its process dies, the lease runs out, by the store's clock, and the
+//! next request may take over: as its [`Takeover`] policy says, told [what is known](machine::Previous) and from the
+//! last [checkpoint](Operation::checkpoint). Send [`Operation::derived_key`] with every external call, and the provider
+//! recognises the repetition. The late owner, should it wake up, is fenced: what it wanted to store changes nothing.
 //!
 //! # Take the steps by hand, send at most once, return values
 //!
 //! [`Engine::begin`] gives a [`Lease`]; [`Engine::execute_at_most_once`] records first and acts afterwards;
-//! [`Engine::execute_typed`] stores a value instead of a response; [`Engine::execute_inline`] runs handlers that borrow.
+//! [`Engine::execute_typed`] stores a value instead of a response; [`Engine::execute_inline`] runs handlers that
+//! borrow.
 //!
 //! # Stop a process
 //!
@@ -66,13 +70,14 @@
 //!
 //! # Write a back end
 //!
-//! Implement [`Store`], a few primitives without a decision in them, and run the [conformance suite](conformance) over it. Depend on this
-//! crate with `default-features = false`: then it has no runtime, no driver and no I/O.
+//! Implement [`Store`], a few primitives without a decision in them, and run the [conformance suite](conformance) over
+//! it. Depend on this crate with `default-features = false`: then it has no runtime, no driver and no I/O.
 //!
 //! # What is promised, and what is not
 //!
-//! See [`docs::promises`]. In one sentence: one owner, one recorded answer, and a late owner is told so; but an *effect* happens once
-//! only if the system that makes it checks the derived key or the fencing token, or if no owner outlives its lease.
+//! See [`docs::promises`]. In one sentence: one owner, one recorded answer, and a late owner is told so; but an
+//! *effect* happens once only if the system that makes it checks the derived key or the fencing token, or if no owner
+//! outlives its lease.
 //!
 //! # Features
 //!

@@ -5,16 +5,17 @@ use std::time::Duration;
 /// What may happen to a record whose owner never came back. It has no default: the answer depends on the handler.
 ///
 /// Whatever is chosen, nobody runs again once the [provider window](Policy::provider_window) is over or
-/// [`max_attempts`](Policy::max_attempts) attempts ended with an unknown outcome: the claim is answered `Abandoned`, and the
-/// record waits for a reconciler or an operator.
+/// [`max_attempts`](Policy::max_attempts) attempts ended with an unknown outcome: the claim is answered `Abandoned`,
+/// and the record waits for a reconciler or an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Takeover {
     /// Run again. Right if every external call of the handler carries a key derived from ours
-    /// ([`Operation::derived_key`](crate::Operation::derived_key)) that the provider honours, or checks the fencing token.
+    /// ([`Operation::derived_key`](crate::Operation::derived_key)) that the provider honours, or checks the fencing
+    /// token.
     Resume,
     /// Run again only while no effect has begun. Right for a handler that calls
-    /// [`Operation::begin_effect`](crate::Operation::begin_effect) before its first external call and whose provider knows
-    /// no keys.
+    /// [`Operation::begin_effect`](crate::Operation::begin_effect) before its first external call and whose provider
+    /// knows no keys.
     OnlyBeforeEffect,
     /// Never run again. Someone has to look.
     Never,
@@ -32,8 +33,8 @@ pub enum Takeover {
 /// | `max_attempts` | 5 | how many attempts may end with an unknown outcome |
 /// | `statement_deadline` | 5 s | how long one call to the store may take |
 ///
-/// Choose the lease above the p99 of the handler's time, with margin: renewal covers the rest as long as the process lives
-/// and reaches its store.
+/// Choose the lease above the p99 of the handler's time, with margin: renewal covers the rest as long as the process
+/// lives and reaches its store.
 ///
 /// # Examples
 ///

@@ -46,8 +46,8 @@ impl fmt::Display for Owner {
 
 /// Which ownership of a record is meant: `locked_at` together with `owner`.
 ///
-/// Both change when ownership changes and at no other time. `locked_at` alone would not do: after one backward step of the
-/// clock, or a purge and a new insert in the same tick, a late completion would be accepted.
+/// Both change when ownership changes and at no other time. `locked_at` alone would not do: after one backward step of
+/// the clock, or a purge and a new insert in the same tick, a late completion would be accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Version {
     /// When this ownership began, by the store's clock; strictly grows within a record's life.
@@ -160,8 +160,8 @@ impl fmt::Debug for RecoveryPoint {
 
 /// Everything that a store keeps for one identity.
 ///
-/// Exhaustive on purpose: a back end that forgets a field of a record is wrong, and a new field shows it at compile time.
-/// `Debug` shows no response and no recovery data.
+/// Exhaustive on purpose: a back end that forgets a field of a record is wrong, and a new field shows it at compile
+/// time. `Debug` shows no response and no recovery data.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Record {
     /// What the first request of this life looked like. Settling never touches it.
@@ -203,8 +203,9 @@ impl Record {
 
     /// Whether somebody may be working right now: in progress, `lease > 0` and `locked_at + lease > clock`.
     ///
-    /// This is the one predicate for liveness. At the very instant of equality the lock is stale. An abandoned lease, zero, is stale
-    /// whatever the clock says: `locked_at` may be ahead of it after a backward step, and nobody is working.
+    /// This is the one predicate for liveness. At the very instant of equality the lock is stale. An abandoned lease,
+    /// zero, is stale whatever the clock says: `locked_at` may be ahead of it after a backward step, and nobody is
+    /// working.
     #[must_use]
     pub fn is_live(&self, clock: Timestamp) -> bool {
         self.status() == Status::InProgress && self.lease > LeaseLength::ZERO && self.lease_until() > clock
@@ -219,8 +220,8 @@ impl Record {
 
     /// Whether the outcome is known for good: completed, or failed with nothing unknown in the past.
     ///
-    /// Only a resolved record expires. A failed one with an [unknown past](Record::has_unknown_past) does not: its last owner did nothing,
-    /// but an earlier one may have, and the passing of time must not make the key run again.
+    /// Only a resolved record expires. A failed one with an [unknown past](Record::has_unknown_past) does not: its last
+    /// owner did nothing, but an earlier one may have, and the passing of time must not make the key run again.
     #[must_use]
     pub fn is_resolved(&self) -> bool {
         match self.status() {

@@ -31,8 +31,8 @@ impl Default for SweeperOptions {
 }
 
 impl SweeperOptions {
-    /// How long to pause between sweeps; each pause is up to twice as long by chance, so that processes do not sweep in step. Defaults
-    /// to 30 s.
+    /// How long to pause between sweeps; each pause is up to twice as long by chance, so that processes do not sweep in
+    /// step. Defaults to 30 s.
     #[must_use]
     pub fn with_interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
@@ -53,8 +53,8 @@ impl SweeperOptions {
         self
     }
 
-    /// From which age on an expired record that is still there is worth a warning: the sweeper does not keep up. Defaults to one
-    /// hour.
+    /// From which age on an expired record that is still there is worth a warning: the sweeper does not keep up.
+    /// Defaults to one hour.
     #[must_use]
     pub fn with_warn_after(mut self, warn_after: Duration) -> Self {
         self.warn_after = warn_after;
@@ -64,7 +64,8 @@ impl SweeperOptions {
 
 /// A background task that purges a store in batches until it has caught up, pauses, and begins again.
 ///
-/// An [`Engine`](crate::Engine) has one unless it is turned off. Dropping a sweeper stops it after the batch that is under way.
+/// An [`Engine`](crate::Engine) has one unless it is turned off. Dropping a sweeper stops it after the batch that is
+/// under way.
 ///
 /// # Examples
 ///

@@ -7,8 +7,8 @@ use std::fmt;
 
 /// The secret under which tags are made.
 ///
-/// Give every process of one service, and the operator's tool, the same secret: then the same record has the same tag everywhere, and a
-/// line in a log leads to a row. `Debug` shows nothing of it.
+/// Give every process of one service, and the operator's tool, the same secret: then the same record has the same tag
+/// everywhere, and a line in a log leads to a row. `Debug` shows nothing of it.
 #[derive(Clone)]
 pub struct TagKey([u8; 32]);
 

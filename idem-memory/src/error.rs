@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The store holds as much as it may, and nothing in it has expired.
 ///
-/// It is the source of every [`Error`](idem_core::Error) of kind [`Capacity`](idem_core::ErrorKind::Capacity) from this back
-/// end. Nothing was written, and keys that are known are still answered.
+/// It is the source of every [`Error`](idem_core::Error) of kind [`Capacity`](idem_core::ErrorKind::Capacity) from this
+/// back end. Nothing was written, and keys that are known are still answered.
 ///
 /// # Examples
 ///

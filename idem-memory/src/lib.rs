@@ -1,8 +1,9 @@
 //! The in-process back end of idem: for tests, and for services of one process.
 //!
-//! Everything is gone when the process ends, so a retry that reaches a restarted service runs again. For anything that must
-//! survive that, or be shared by two processes, take `idem-postgres`. In every other respect this is a full back end: it
-//! passes the same conformance suite, and it is the shortest correct reading of the [`Store`](idem_core::Store) contract.
+//! Everything is gone when the process ends, so a retry that reaches a restarted service runs again. For anything that
+//! must survive that, or be shared by two processes, take `idem-postgres`. In every other respect this is a full back
+//! end: it passes the same conformance suite, and it is the shortest correct reading of the [`Store`](idem_core::Store)
+//! contract.
 //!
 //! # Claim a key, complete it, see the replay
 //!
@@ -56,17 +57,18 @@
 //! # Bound its memory
 //!
 //! A store holds at most [`max_records`](MemoryConfig::with_max_records) records and claims nothing more beyond
-//! [`max_bytes`](MemoryConfig::with_max_bytes). When it is full it drops records that are settled and expired. When there are
-//! none left it refuses *new* keys, with [`ErrorKind::Capacity`](idem_core::ErrorKind::Capacity) and a [`CapacityError`] as
-//! the source, and goes on answering for the keys that it knows. It never evicts a claim that somebody holds, an operation
-//! whose outcome is unknown, or an answer that has not expired: each of those would run something twice. So run a purge now and then,
-//! and choose a retention that fits the traffic: a million records over 24 hours are 11 new keys per second.
+//! [`max_bytes`](MemoryConfig::with_max_bytes). When it is full it drops records that are settled and expired. When
+//! there are none left it refuses *new* keys, with [`ErrorKind::Capacity`](idem_core::ErrorKind::Capacity) and a
+//! [`CapacityError`] as the source, and goes on answering for the keys that it knows. It never evicts a claim that
+//! somebody holds, an operation whose outcome is unknown, or an answer that has not expired: each of those would run
+//! something twice. So run a purge now and then, and choose a retention that fits the traffic: a million records over
+//! 24 hours are 11 new keys per second.
 //!
 //! # How it works
 //!
-//! Records lie in shards, each behind a mutex of its own; an identity is hashed once, which picks the shard and the slot in it.
-//! A swap calls [`Change::apply`](idem_core::machine::Change::apply) under that mutex, and that is all. Calls never
-//! wait for anything but a mutex, so their futures are ready at the first poll and need no runtime.
+//! Records lie in shards, each behind a mutex of its own; an identity is hashed once, which picks the shard and the
+//! slot in it. A swap calls [`Change::apply`](idem_core::machine::Change::apply) under that mutex, and that is all.
+//! Calls never wait for anything but a mutex, so their futures are ready at the first poll and need no runtime.
 
 mod config;
 mod error;

@@ -30,8 +30,8 @@ impl NameRef<'_> {
     }
 }
 
-/// What a [`Name`] and a [`NameRef`] have in common. A table of the one is searched by the other as `dyn Named`, because
-/// `HashMap` finds only what its key can be borrowed as.
+/// What a [`Name`] and a [`NameRef`] have in common. A table of the one is searched by the other as `dyn Named`,
+/// because `HashMap` finds only what its key can be borrowed as.
 pub(crate) trait Named {
     fn parts(&self) -> NameRef<'_>;
 }
@@ -75,8 +75,8 @@ impl Hash for Name {
     }
 }
 
-/// The hasher of a table of [`Name`]s: the hash is already there. It comes from a keyed hasher, so that nobody outside can
-/// choose keys that collide.
+/// The hasher of a table of [`Name`]s: the hash is already there. It comes from a keyed hasher, so that nobody outside
+/// can choose keys that collide.
 #[derive(Default)]
 pub(crate) struct AlreadyHashed(u64);
 

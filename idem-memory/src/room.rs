@@ -11,8 +11,8 @@ pub(crate) const OVERHEAD: usize = 512;
 /// The account of all shards together.
 ///
 /// Room is reserved before a record is put in and given back after it was taken out, so that the account is never below
-/// what the shards hold. No memory is published through these counters, so relaxed operations are enough: each is exact by
-/// itself.
+/// what the shards hold. No memory is published through these counters, so relaxed operations are enough: each is exact
+/// by itself.
 pub(crate) struct Room {
     records: AtomicUsize,
     bytes: AtomicUsize,

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The records of one part, behind one mutex.
 ///
-/// `settled` holds exactly the resolved rows, by expiry: what a purge deletes is at its front, and finding that costs as much
-/// as deleting it. A claim does not touch it, a completion adds to it.
+/// `settled` holds exactly the resolved rows, by expiry: what a purge deletes is at its front, and finding that costs
+/// as much as deleting it. A claim does not touch it, a completion adds to it.
 #[derive(Default)]
 pub(crate) struct Shard {
     rows: HashMap<Name, Row, BuildAlreadyHashed>,

@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The records of one process.
 ///
-/// Share it as `Arc<MemoryStore>`, which is a [`Store`] as well. Dropping it forgets everything. `Debug` shows counts only.
+/// Share it as `Arc<MemoryStore>`, which is a [`Store`] as well. Dropping it forgets everything. `Debug` shows counts
+/// only.
 ///
 /// # Examples
 ///
@@ -36,8 +37,8 @@ pub struct MemoryStore {
     clock: Arc<dyn Clock>,
 }
 
-/// How many expired records one look at one shard drops at most to make room: some more than one, so that not every claim at
-/// the limit has to look, and few, so that none of them is slow.
+/// How many expired records one look at one shard drops at most to make room: some more than one, so that not every
+/// claim at the limit has to look, and few, so that none of them is slow.
 const DROPPED_AT_ONCE: usize = 16;
 
 impl MemoryStore {
@@ -69,8 +70,8 @@ impl MemoryStore {
     }
 
     fn shard_of(&self, name: NameRef<'_>) -> MutexGuard<'_, Shard> {
-        // Bits from the middle: a table takes its slot from the lowest bits and a tag from the highest seven, and those must
-        // still differ between the records of one shard.
+        // Bits from the middle: a table takes its slot from the lowest bits and a tag from the highest seven, and those
+        // must still differ between the records of one shard.
         let index = usize::try_from((name.hash >> 40) & 0xffff).unwrap_or_default() & (self.shards.len() - 1);
         lock(&self.shards[index])
     }
@@ -87,8 +88,8 @@ impl MemoryStore {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A shard is changed only after everything that may panic (a caller's clock, a comparison, a copy) is behind, so a panic
-    // under the mutex left the records as they were.
+    // A shard is changed only after everything that may panic (a caller's clock, a comparison, a copy) is behind, so a
+    // panic under the mutex left the records as they were.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -34,7 +34,8 @@ pub(crate) struct Shared {
 
 struct Place {
     url: String,
-    /// Nothing but kept: they stop when they are dropped, which for a static is never; the rig's watchdog ends them with the process.
+    /// Nothing but kept: they stop when they are dropped, which for a static is never; the rig's watchdog ends them
+    /// with the process.
     _database: Database,
     _pooler: Option<PgBouncer>,
 }
@@ -89,7 +90,8 @@ pub(crate) async fn fresh(config: PostgresConfig) -> PostgresStore {
     PostgresStore::connect(config).await.unwrap()
 }
 
-/// Every kind of server that the whole suites run on: a module each, with a `SHARED` in it, in which `$suite` is written out.
+/// Every kind of server that the whole suites run on: a module each, with a `SHARED` in it, in which `$suite` is
+/// written out.
 macro_rules! on_every_server {
     (@list $suite:tt $($name:ident: ($version:literal, $way:ident $(($isolation:literal))?),)*) => {
         $(on_every_server!(@one $suite $name $version $way $(($isolation))?);)*

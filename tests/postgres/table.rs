@@ -1,4 +1,5 @@
-//! What the table is promised to cost: HOT completions, replays that write nothing, statements that use their index, purge beside traffic.
+//! What the table is promised to cost: HOT completions, replays that write nothing, statements that use their index,
+//! purge beside traffic.
 
 #![expect(clippy::print_stderr, reason = "what was measured, for those who run it with --nocapture")]
 
@@ -97,8 +98,8 @@ async fn a_replay_writes_nothing() {
         done.unwrap();
     }
     let written = bench.number(wal).await - before;
-    // The server's own housekeeping, a snapshot of running transactions now and then, is some thousands of bytes; a single byte a replay would
-    // be 100,000.
+    // The server's own housekeeping, a snapshot of running transactions now and then, is some thousands of bytes; a
+    // single byte a replay would be 100,000.
     let table = bench.table.clone();
     let dead = bench.number(&format!("SELECT dead_tuple_count FROM pgstattuple('{table}')")).await;
     let live = bench.number(&format!("SELECT tuple_count FROM pgstattuple('{table}')")).await;

@@ -15,8 +15,8 @@ pub struct Step<'a> {
     pub before: (&'a BTreeMap<Place, Row>, Micros),
     /// The rows afterwards, and the clock at that time.
     pub after: (&'a BTreeMap<Place, Row>, Micros),
-    /// The latest time that the store's clock ever showed. A swap is decided from a reading and lands some time later; if the
-    /// clock stepped back in between, a lease that was over then may seem to run again.
+    /// The latest time that the store's clock ever showed. A swap is decided from a reading and lands some time later;
+    /// if the clock stepped back in between, a lease that was over then may seem to run again.
     pub latest: Micros,
 }
 

@@ -1,9 +1,10 @@
 //! What the tests of idem share.
 //!
-//! The model test plays one list of random [`Command`]s twice: on the [`Model`], which is written from the tables of `DESIGN.md`
-//! and calls nothing of `idem-core`'s machine, and on a real store through the [`Runner`], which drives it with the machine's public
-//! functions as an engine does. Every [`Answer`] and, after every command, every row must be the same, and the
-//! [invariants] must hold from each row to the next. Any `Arc<dyn Store>` can join with the same commands.
+//! The model test plays one list of random [`Command`]s twice: on the [`Model`], which is written from the tables of
+//! `DESIGN.md` and calls nothing of `idem-core`'s machine, and on a real store through the [`Runner`], which drives it
+//! with the machine's public functions as an engine does. Every [`Answer`] and, after every command, every row must be
+//! the same, and the [invariants] must hold from each row to the next. Any `Arc<dyn Store>` can join with the same
+//! commands.
 //!
 //! | module | holds |
 //! |---|---|

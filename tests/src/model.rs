@@ -1,8 +1,9 @@
 //! The model: rows in a map, and what must come of every [`Command`].
 //!
-//! Written from the tables of `DESIGN.md`, sections 3 and 4, in plain words. It never calls `idem_core::machine`, which is what it
-//! is compared with, and it says some things otherwise on purpose: a swap of ownership replaces a row if it is *the row that
-//! was read*, all of it, where the library compares a status, a version and a lease and claims that this is the same.
+//! Written from the tables of `DESIGN.md`, sections 3 and 4, in plain words. It never calls `idem_core::machine`, which
+//! is what it is compared with, and it says some things otherwise on purpose: a swap of ownership replaces a row if it
+//! is *the row that was read*, all of it, where the library compares a status, a version and a lease and claims that
+//! this is the same.
 
 use crate::actor::Held;
 use crate::command::{ACTORS, Command, Fault, Step, Terms, commands};
@@ -14,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What the store holds, what every actor believes, and what the last command must have answered.
 #[derive(Debug, Clone)]
 pub struct Model {
-    /// Whether the store's clock is the model's, to the microsecond. If not, only what is over and what is not is known.
+    /// Whether the store's clock is the model's, to the microsecond. If not, only what is over and what is not is
+    /// known.
     exact: bool,
     pub(crate) clock: Micros,
     /// A clock that never steps back: what owners measure with.

@@ -93,7 +93,8 @@ fn without_instants(rows: &BTreeMap<Place, Row>, clock: Micros) -> BTreeMap<Plac
     rows.iter().map(|(place, row)| (*place, row.clone().without_instants(clock))).collect()
 }
 
-/// Plays random lists of commands on stores that `make` makes, and says what went wrong and by which seed it is found again.
+/// Plays random lists of commands on stores that `make` makes, and says what went wrong and by which seed it is found
+/// again.
 ///
 /// `cases` is how many lists; the environment's `PROPTEST_CASES` overrules it.
 ///

@@ -14,7 +14,8 @@ const CASE_DEADLINE: Duration = Duration::from_secs(300);
 
 /// One case of the conformance suite: what must hold, and a program that tries to break it.
 ///
-/// [`conformance_suite!`](crate::conformance_suite) makes a test of each; run them by hand to do something else with them.
+/// [`conformance_suite!`](crate::conformance_suite) makes a test of each; run them by hand to do something else with
+/// them.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// The name of the case and of the test that it becomes.

@@ -71,7 +71,8 @@ impl CallKind {
 
 /// Which calls fail, and how. Scripted, drawn from a seed, or both: the script comes first.
 ///
-/// The same plan and the same order of calls give the same failures. `Debug` shows the seed: print the plan when a run fails.
+/// The same plan and the same order of calls give the same failures. `Debug` shows the seed: print the plan when a run
+/// fails.
 ///
 /// # Examples
 ///

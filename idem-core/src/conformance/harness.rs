@@ -44,8 +44,8 @@ pub trait Harness: Send + Sync {
     /// May panic if there is no store to be had. A case that cannot run fails; it is never skipped.
     async fn fresh(&self) -> Fresh<Self::Store, Self::Guard>;
 
-    /// How many times the race for one new key is run, with 64 claimers each. Defaults to 200; a store in the process can
-    /// afford 2,000. The other races run a tenth of it, and at least 20 times.
+    /// How many times the race for one new key is run, with 64 claimers each. Defaults to 200; a store in the process
+    /// can afford 2,000. The other races run a tenth of it, and at least 20 times.
     fn race_rounds(&self) -> usize {
         200
     }

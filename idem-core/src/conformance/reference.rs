@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A map behind one lock, for tests: every answer is the one that the contract's own functions give.
 ///
-/// It has no bound and forgets nothing by itself; `idem-memory` is the store for one process. The suite is green on it, the
-/// [broken stores](super::BrokenStore) are made out of it, and a model test can compare another store with it.
+/// It has no bound and forgets nothing by itself; `idem-memory` is the store for one process. The suite is green on it,
+/// the [broken stores](super::BrokenStore) are made out of it, and a model test can compare another store with it.
 ///
 /// # Examples
 ///

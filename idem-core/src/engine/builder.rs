@@ -57,13 +57,15 @@ impl EngineBuilder {
         self
     }
 
-    /// How many operations are claimed or run at a time; more are refused with [`ErrorKind::Overloaded`]. At least 1. Defaults to 1,024.
+    /// How many operations are claimed or run at a time; more are refused with [`ErrorKind::Overloaded`]. At least 1.
+    /// Defaults to 1,024.
     pub fn with_max_in_flight(mut self, max_in_flight: usize) -> Self {
         self.max_in_flight = max_in_flight.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         self
     }
 
-    /// How many bytes a stored response takes at most, fields included; a larger one leaves a tombstone. Defaults to 1 MiB.
+    /// How many bytes a stored response takes at most, fields included; a larger one leaves a tombstone. Defaults to 1
+    /// MiB.
     pub fn with_response_limit(mut self, bytes: usize) -> Self {
         self.limits.response = bytes;
         self
@@ -75,7 +77,8 @@ impl EngineBuilder {
         self
     }
 
-    /// The secret under which events tag records. Defaults to a random one, under which tags lead nowhere after a restart.
+    /// The secret under which events tag records. Defaults to a random one, under which tags lead nowhere after a
+    /// restart.
     pub fn with_tag_key(mut self, tags: TagKey) -> Self {
         self.tags = tags;
         self

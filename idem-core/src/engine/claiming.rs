@@ -34,7 +34,8 @@ pub(super) enum Claimed {
     Abandoned { reason: AbandonReason },
 }
 
-/// A key that was granted and under which nothing was started. Dropped like that, because its caller is gone, it is given back.
+/// A key that was granted and under which nothing was started. Dropped like that, because its caller is gone, it is
+/// given back.
 pub(super) struct Grant(Option<Arc<Tenure>>);
 
 impl Grant {
@@ -60,7 +61,8 @@ struct Claiming<'a> {
     policy: &'a Arc<Policy>,
     claim: Claim,
     repeats: usize,
-    /// Whether a row may be there that nobody holds: a write was sent whose answer never came, or the claimer's own lease ran out.
+    /// Whether a row may be there that nobody holds: a write was sent whose answer never came, or the claimer's own
+    /// lease ran out.
     left_behind: bool,
 }
 
@@ -72,8 +74,8 @@ struct Seen {
     received: Instant,
 }
 
-/// Claims the key, or says why not. An error is never a grant; after an unknown one a row without an owner may be left, which is stale
-/// after one lease.
+/// Claims the key, or says why not. An error is never a grant; after an unknown one a row without an owner may be left,
+/// which is stale after one lease.
 pub(super) async fn claim(shared: &Arc<Shared>, policy: &Arc<Policy>, claim: Claim) -> Result<Claimed, Error> {
     let mut claiming = Claiming { shared, policy, claim, repeats: MAX_REPEATS, left_behind: false };
     let mut rounds = MAX_ROUNDS;
@@ -191,7 +193,8 @@ impl Claiming<'_> {
         }
     }
 
-    /// Pauses before the same question is sent again, or gives the error back: *unknown* if anything may have been left behind.
+    /// Pauses before the same question is sent again, or gives the error back: *unknown* if anything may have been left
+    /// behind.
     async fn repeat_after(&mut self, error: Error, pauses: &mut impl Iterator<Item = Duration>) -> Result<(), Error> {
         self.left_behind |= error.write_outcome() == WriteOutcome::Unknown;
         if !worth_repeating(&error) || self.repeats == 0 {

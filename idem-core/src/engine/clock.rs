@@ -14,8 +14,8 @@ pub(super) fn now() -> Instant {
 
 /// Ties an ownership's `locked_at` to the owner's own clock.
 ///
-/// The store stamped its clock somewhere between `sent` and `received`, when `locked_at` was `age` ago. Deadlines count from the earlier
-/// end, proposals from the later one: both err towards promising too little.
+/// The store stamped its clock somewhere between `sent` and `received`, when `locked_at` was `age` ago. Deadlines count
+/// from the earlier end, proposals from the later one: both err towards promising too little.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Anchor {
     sent: Instant,

@@ -10,19 +10,20 @@ use tokio::time::timeout_at;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Operations that were still running at the deadline and were given up: their outcome is unknown, and a retry takes over at once.
+    /// Operations that were still running at the deadline and were given up: their outcome is unknown, and a retry
+    /// takes over at once.
     pub given_up: u64,
-    /// Whether every operation was settled when the drain returned. If not, the store did not answer in time, and what is left goes
-    /// stale by itself.
+    /// Whether every operation was settled when the drain returned. If not, the store did not answer in time, and what
+    /// is left goes stale by itself.
     pub settled: bool,
 }
 
 impl Engine {
     /// Stops claiming, waits up to `patience` for what is running, gives up the rest, and stops the sweeper.
     ///
-    /// New requests are answered with [`ErrorKind::Draining`](crate::ErrorKind::Draining) from the first moment. What still runs after
-    /// `patience` is stopped at its next await point and abandoned, leases in callers' hands too, for which it takes one statement deadline
-    /// more at the most. Draining twice is harmless.
+    /// New requests are answered with [`ErrorKind::Draining`](crate::ErrorKind::Draining) from the first moment. What
+    /// still runs after `patience` is stopped at its next await point and abandoned, leases in callers' hands too, for
+    /// which it takes one statement deadline more at the most. Draining twice is harmless.
     ///
     /// # Cancel safety
     ///

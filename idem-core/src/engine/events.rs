@@ -1,7 +1,7 @@
 //! Every event of the engine, so that names and fields stand in one place.
 //!
-//! Target `idem`. No event holds a key, a scope, a body, a handler's error or a panic's message: `owner` and `attempt` are stored in the row, and
-//! `tag` is the identity's [keyed hash](crate::TagKey).
+//! Target `idem`. No event holds a key, a scope, a body, a handler's error or a panic's message: `owner` and `attempt`
+//! are stored in the row, and `tag` is the identity's [keyed hash](crate::TagKey).
 
 use super::tenure::{Settled, Tenure};
 use crate::record::Status;

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 /// The right to run one operation, for a while: the step-by-step way to use the engine.
 ///
-/// Made by [`Engine::begin`](crate::Engine::begin), finished by value with [`complete`](Lease::complete), [`fail`](Lease::fail) or
-/// [`abandon`](Lease::abandon). It is not renewed by itself: call [`renew`](Lease::renew) before [`remaining`](Lease::remaining) is zero,
-/// and stop when it is. A lease that is dropped unfinished is reported and abandoned from a spawned task, as far as that is possible; if
-/// it is not, it goes stale by itself.
+/// Made by [`Engine::begin`](crate::Engine::begin), finished by value with [`complete`](Lease::complete),
+/// [`fail`](Lease::fail) or [`abandon`](Lease::abandon). It is not renewed by itself: call [`renew`](Lease::renew)
+/// before [`remaining`](Lease::remaining) is zero, and stop when it is. A lease that is dropped unfinished is reported
+/// and abandoned from a spawned task, as far as that is possible; if it is not, it goes stale by itself.
 ///
 /// # Examples
 ///
@@ -128,7 +128,8 @@ impl Lease {
 
     /// Commits a phase: the next attempt gets `name` and `data` as its recovery point.
     ///
-    /// Extends the lease too. `name` has 1 to 255 bytes without control characters, `data` at most the engine's limit (64 KiB).
+    /// Extends the lease too. `name` has 1 to 255 bytes without control characters, `data` at most the engine's limit
+    /// (64 KiB).
     ///
     /// # Errors
     ///

@@ -132,19 +132,20 @@ impl Engine {
 
     /// Claims the key and runs `handler`, or says why it does not run.
     ///
-    /// Claim and handler run in a task of their own: a caller that goes away neither cuts the handler in two nor leaves a claim
-    /// without an owner. While the handler runs its lease is renewed; if that fails it is [told](Operation::lease_lost) to stop and
-    /// then stopped.
+    /// Claim and handler run in a task of their own: a caller that goes away neither cuts the handler in two nor leaves
+    /// a claim without an owner. While the handler runs its lease is renewed; if that fails it is
+    /// [told](Operation::lease_lost) to stop and then stopped.
     ///
     /// # Errors
     ///
-    /// Nothing ran, and the store could not say why: [`WriteOutcome::Unknown`] means that a row without an owner may be left, which goes
-    /// stale after one lease. Retrying with the same key is always right, except as [`ErrorKind`] says.
+    /// Nothing ran, and the store could not say why: [`WriteOutcome::Unknown`] means that a row without an owner may be
+    /// left, which goes stale after one lease. Retrying with the same key is always right, except as [`ErrorKind`]
+    /// says.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before the first poll, nothing happens. Dropped later, the operation goes on without its caller and is settled; a
-    /// repeat gets its answer.
+    /// Dropped before the first poll, nothing happens. Dropped later, the operation goes on without its caller and is
+    /// settled; a repeat gets its answer.
     pub async fn execute<E, H, F>(&self, request: Request, handler: H) -> Result<Outcome<Response, E>, Error>
     where
         E: Send + 'static,
@@ -156,8 +157,8 @@ impl Engine {
 
     /// As [`execute`](Engine::execute), for a handler that returns a value instead of a response.
     ///
-    /// The value is stored as JSON. It should read back what it writes: a value that cannot be written leaves a tombstone, so that it never
-    /// runs again.
+    /// The value is stored as JSON. It should read back what it writes: a value that cannot be written leaves a
+    /// tombstone, so that it never runs again.
     ///
     /// # Errors
     ///
@@ -204,8 +205,8 @@ impl Engine {
     ///
     /// # Cancel safety
     ///
-    /// Dropped while the handler runs, the handler is dropped with it and the key is abandoned, best effort: the outcome is
-    /// unknown and a retry takes over as its policy says.
+    /// Dropped while the handler runs, the handler is dropped with it and the key is abandoned, best effort: the
+    /// outcome is unknown and a retry takes over as its policy says.
     pub async fn execute_inline<E, H, F>(&self, request: Request, handler: H) -> Result<Outcome<Response, E>, Error>
     where
         H: FnOnce(Operation) -> F,
@@ -221,13 +222,14 @@ impl Engine {
 
     /// Stores `response` first, and only then starts `work`: a crash loses the work instead of repeating it.
     ///
-    /// For effects of which a second one is worse than none, such as a message that the next one supersedes. `work` starts only after the
-    /// answer is *known* to be stored and while the lease lasts; what becomes of it is not recorded.
+    /// For effects of which a second one is worse than none, such as a message that the next one supersedes. `work`
+    /// starts only after the answer is *known* to be stored and while the lease lasts; what becomes of it is not
+    /// recorded.
     ///
     /// # Errors
     ///
-    /// As [`execute`](Engine::execute); the work was not started. After [`WriteOutcome::Unknown`] the answer may be stored all the same, and
-    /// then the work is lost.
+    /// As [`execute`](Engine::execute); the work was not started. After [`WriteOutcome::Unknown`] the answer may be
+    /// stored all the same, and then the work is lost.
     ///
     /// # Cancel safety
     ///
@@ -277,8 +279,8 @@ impl Engine {
     ///
     /// # Cancel safety
     ///
-    /// The claim is made in a task of its own. If the caller is gone when it is granted, it is given back: a retry may run at
-    /// once.
+    /// The claim is made in a task of its own. If the caller is gone when it is granted, it is given back: a retry may
+    /// run at once.
     pub async fn begin(&self, request: Request) -> Result<Begun, Error> {
         let _tracked = self.shared.tracker.token();
         Ok(match self.begin_waiting(&request).await? {

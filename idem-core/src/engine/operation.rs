@@ -78,14 +78,15 @@ impl Operation {
         self.tenure.identity().derived_key(label)
     }
 
-    /// For how long the lease lasts without another renewal, by the owner's own clock. Zero once the handler was told to stop.
+    /// For how long the lease lasts without another renewal, by the owner's own clock. Zero once the handler was told
+    /// to stop.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.tenure.remaining()
     }
 
-    /// Waits until the handler is told to stop: its lease cannot be kept, or somebody else has the key. Shortly after, at the end of the
-    /// lease, the handler is stopped at its next await point.
+    /// Waits until the handler is told to stop: its lease cannot be kept, or somebody else has the key. Shortly after,
+    /// at the end of the lease, the handler is stopped at its next await point.
     ///
     /// # Cancel safety
     ///

@@ -65,8 +65,8 @@ pub enum Outcome<R, E> {
 pub enum Recorded {
     /// It is: every repeat gets it.
     Yes,
-    /// The store did not say. The answer is true and may be given to the caller; a repeat gets it, waits, or takes over as its policy
-    /// says.
+    /// The store did not say. The answer is true and may be given to the caller; a repeat gets it, waits, or takes over
+    /// as its policy says.
     Unknown,
 }
 
@@ -75,7 +75,8 @@ pub enum Recorded {
 pub enum Disposition {
     /// Nothing happened, and that is stored: a retry with the same key runs.
     Retryable,
-    /// Something may have happened, or the store did not say whether the failure is stored. A retry takes over as its policy says.
+    /// Something may have happened, or the store did not say whether the failure is stored. A retry takes over as its
+    /// policy says.
     Unknown,
     /// The handler said that nothing happened, but cannot know. Stored as unknown.
     Refused(NoEffectRefused),
@@ -115,7 +116,8 @@ pub enum StopReason {
 /// ```
 #[derive(Debug)]
 pub enum Failure<E, R = Response> {
-    /// Nothing happened; a retry may run. Refused after `begin_effect` and after a takeover: then nobody can know without looking.
+    /// Nothing happened; a retry may run. Refused after `begin_effect` and after a takeover: then nobody can know
+    /// without looking.
     NoEffect(E),
     /// Nothing happened: the handler looked the effect up at its sink, not only in its own memory.
     VerifiedNoEffect(E),
@@ -127,7 +129,8 @@ pub enum Failure<E, R = Response> {
     Interrupted(Interrupted),
 }
 
-/// Why a handler must stop: what a call to its [`Operation`](crate::Operation) or [`Lease`](crate::Lease) came back with.
+/// Why a handler must stop: what a call to its [`Operation`](crate::Operation) or [`Lease`](crate::Lease) came back
+/// with.
 #[derive(Debug, thiserror::Error)]
 pub enum Interrupted {
     /// Somebody else has the key.

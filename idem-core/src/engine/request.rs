@@ -7,7 +7,8 @@ use crate::policy::{Policy, Takeover};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One request for an operation: whose key, what the request looks like, and what to do if an earlier owner never came back.
+/// One request for an operation: whose key, what the request looks like, and what to do if an earlier owner never came
+/// back.
 ///
 /// # Examples
 ///
@@ -42,7 +43,8 @@ impl Request {
         self
     }
 
-    /// Waits up to `duration` for the first attempt's answer instead of returning `InProgress` at once. Defaults to not waiting.
+    /// Waits up to `duration` for the first attempt's answer instead of returning `InProgress` at once. Defaults to not
+    /// waiting.
     ///
     /// While it waits it holds no connection: it asks the store again, with growing pauses of at most a second.
     pub fn wait_up_to(mut self, duration: Duration) -> Self {

@@ -86,8 +86,8 @@ impl Shared {
         self.tracker.wait().await;
     }
 
-    /// Runs `task` in the background, as part of what a drain waits for. Without a runtime it is dropped, and the lease that it would
-    /// have settled goes stale by itself.
+    /// Runs `task` in the background, as part of what a drain waits for. Without a runtime it is dropped, and the lease
+    /// that it would have settled goes stale by itself.
     pub(super) fn spawn_if_possible(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             drop(self.tracker.spawn_on(task, &runtime));

@@ -23,7 +23,8 @@ pub(super) struct Tenure {
     shared: Arc<Shared>,
     policy: Arc<Policy>,
     identity: Identity,
-    /// The record as it was granted: attempt, recovery point and what is known of the past do not change under an owner.
+    /// The record as it was granted: attempt, recovery point and what is known of the past do not change under an
+    /// owner.
     granted: Record,
     /// Held over a write, so that at most one is in flight.
     work: Mutex<Work>,
@@ -295,8 +296,8 @@ impl Tenure {
         }
     }
 
-    /// Sends one settlement until it is known what became of it, or the lease is over; once at the least, since it stays valid
-    /// until somebody else has the key.
+    /// Sends one settlement until it is known what became of it, or the lease is over; once at the least, since it
+    /// stays valid until somebody else has the key.
     async fn settle(&self, operation: &'static str, settlement: impl Fn(&Ownership, Duration) -> Change) -> Settled {
         // Nothing but this settlement is sent from here on.
         self.tell_over();

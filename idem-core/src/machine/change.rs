@@ -17,9 +17,9 @@ use crate::time::{LeaseLength, Timestamp};
 /// | progress | [`Renew`](Self::Renew), [`BeginEffect`](Self::BeginEffect), [`Checkpoint`](Self::Checkpoint) | in progress, `locked_at`, `owner`, and `0 < lease < proposed`: a delayed older write is refused, and nothing revives an abandoned lease |
 /// | settling | [`Complete`](Self::Complete), [`Fail`](Self::Fail), [`Abandon`](Self::Abandon) | in progress, `locked_at`, `owner`: valid after the lease is over, until someone else has the row |
 ///
-/// The version to compare with is an argument of [`Store::swap`](crate::Store::swap) and of [`Change::apply`], which is the
-/// reference meaning of every change: a back end in the process calls it, a SQL back end has one statement per change that
-/// does the same.
+/// The version to compare with is an argument of [`Store::swap`](crate::Store::swap) and of [`Change::apply`], which is
+/// the reference meaning of every change: a back end in the process calls it, a SQL back end has one statement per
+/// change that does the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Failed becomes in progress, attempt + 1; fingerprint, marks and recovery point stay.
@@ -29,8 +29,8 @@ pub enum Change {
         /// The new ownership.
         next: NextOwnership,
     },
-    /// In progress (stale) or failed with an unknown past becomes in progress under a new owner, attempt + 1; the recovery
-    /// point stays.
+    /// In progress (stale) or failed with an unknown past becomes in progress under a new owner, attempt + 1; the
+    /// recovery point stays.
     Takeover {
         /// The status as it was read: in progress or failed.
         from: Status,
@@ -41,8 +41,8 @@ pub enum Change {
         /// The new count of attempts with an unknown outcome; at least 1.
         unresolved: u32,
     },
-    /// An expired settled record starts a new life: new fingerprint, `created_at = next.version.locked_at`, marks, response
-    /// and recovery point cleared.
+    /// An expired settled record starts a new life: new fingerprint, `created_at = next.version.locked_at`, marks,
+    /// response and recovery point cleared.
     AsNew {
         /// The status as it was read: completed or failed.
         from: Status,

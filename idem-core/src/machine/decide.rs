@@ -62,7 +62,8 @@ pub enum AbandonReason {
     TooManyAttempts,
 }
 
-/// What an owner is told about the attempts before its own. It comes from the row, not from the path on which the claim was won.
+/// What an owner is told about the attempts before its own. It comes from the row, not from the path on which the claim
+/// was won.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Previous {
     /// This is the first attempt of this life.

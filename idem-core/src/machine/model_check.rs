@@ -1,9 +1,10 @@
-//! Every interleaving of a few owners with the real machine: claims, effects, settlements, lost and late messages, crashes, a clock that steps
-//! back, expiry and purge.
+//! Every interleaving of a few owners with the real machine: claims, effects, settlements, lost and late messages,
+//! crashes, a clock that steps back, expiry and purge.
 //!
-//! The model drives [`decide`], [`Change::apply`] and [`Ownership`] themselves, not a copy of them. What it adds is a store that may lose a
-//! request, lose a reply or let a write land later, and owners that work by the rules of the engine. Each [`Rule`] can be undone, and then a
-//! counterexample must turn up: a model that cannot fail proves nothing.
+//! The model drives [`decide`], [`Change::apply`] and [`Ownership`] themselves, not a copy of them. What it adds is a
+//! store that may lose a request, lose a reply or let a write land later, and owners that work by the rules of the
+//! engine. Each [`Rule`] can be undone, and then a counterexample must turn up: a model that cannot fail proves
+//! nothing.
 
 use super::ownership::{ProgressVerdict, SettlementVerdict};
 use super::{Change, Decision, Ownership, decide};
@@ -203,7 +204,8 @@ impl Rules {
         }
         let after = match change.apply(&before, &expected) {
             Some(after) => after,
-            // The table refuses a takeover of a completed row by itself; undoing the comparison means to do it all the same.
+            // The table refuses a takeover of a completed row by itself; undoing the comparison means to do it all the
+            // same.
             None if self.undone(Rule::RivalComparesStatus) && before.version == expected => {
                 let Change::Takeover { next, .. } = &change else { return false };
                 Record { state: crate::State::InProgress, version: next.version, lease: next.lease, ..before.clone() }
@@ -472,7 +474,8 @@ impl Model for Rules {
                     if hold.acted {
                         each(Step::Complete);
                     }
-                    // Who verifies sees the truth of this moment; who does not is refused if anything may have happened.
+                    // Who verifies sees the truth of this moment; who does not is refused if anything may have
+                    // happened.
                     let verified = world.lives[hold.life].effects == 0;
                     let allowed = hold.ownership.fail(verified, Duration::ZERO, Duration::ZERO).is_ok();
                     if allowed || self.undone(Rule::NoEffectIsRefused) {

@@ -35,7 +35,8 @@ pub enum ProgressVerdict {
     SendAgain,
     /// The row is the owner's own, under the version of a relock that landed late: go on with that and send again.
     Adopt(Record),
-    /// Somebody else has the key, or the owner's own ownership was settled or abandoned by force. The row that was found.
+    /// Somebody else has the key, or the owner's own ownership was settled or abandoned by force. The row that was
+    /// found.
     Fenced(Option<Record>),
 }
 
@@ -200,7 +201,8 @@ impl Ownership {
         } else if record.lease == proposed && shows {
             ProgressVerdict::Applied
         } else {
-            // Smaller: not there yet. Larger: another write of this owner landed, which proves "still mine" and no more.
+            // Smaller: not there yet. Larger: another write of this owner landed, which proves "still mine" and no
+            // more.
             ProgressVerdict::SendAgain
         }
     }
@@ -276,9 +278,9 @@ mod tests {
         }
     }
 
-    /// Bug: at the longest lease that there is a proposal cannot grow, the store refuses it, and the refused mark was taken for a stored
-    /// one because the lease that was found equals the proposed one. Cause: the lease alone identified the write. Fix: the mark or the
-    /// phase has to be there as well.
+    /// Bug: at the longest lease that there is a proposal cannot grow, the store refuses it, and the refused mark was
+    /// taken for a stored one because the lease that was found equals the proposed one. Cause: the lease alone
+    /// identified the write. Fix: the mark or the phase has to be there as well.
     #[test]
     fn at_the_longest_lease_a_refused_mark_is_not_taken_for_a_stored_one() {
         let stored = record(LeaseLength::MAX);

@@ -15,12 +15,13 @@ use std::time::Duration;
 ///
 /// # Contract
 ///
-/// * **Durable when it returns.** What a call reports as written survives whatever the store promises to survive, before the
-///   call returns.
-/// * **Losing is a value, not knowing is an error.** A lost race is [`Inserted::Existing`] or [`Swapped::Lost`]. An error says
-///   [*not applied* or *unknown*](crate::WriteOutcome); a call whose reply was lost is *unknown*, and its write may still land later.
-/// * **One clock.** Timestamps are the store's, in microseconds, read once per call and never from the caller. Two processes
-///   that share a store share its clock.
+/// * **Durable when it returns.** What a call reports as written survives whatever the store promises to survive,
+///   before the call returns.
+/// * **Losing is a value, not knowing is an error.** A lost race is [`Inserted::Existing`] or [`Swapped::Lost`]. An
+///   error says [*not applied* or *unknown*](crate::WriteOutcome); a call whose reply was lost is *unknown*, and its
+///   write may still land later.
+/// * **One clock.** Timestamps are the store's, in microseconds, read once per call and never from the caller. Two
+///   processes that share a store share its clock.
 /// * **No retry inside.** A store may repeat a statement only if it knows that it was not applied. It never turns
 ///   *unknown* into an answer.
 /// * **Bytes come back.** Names, fingerprint, response and recovery data come back byte for byte.
@@ -47,22 +48,23 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     ///
-    /// One atomic create-only step: of any number of concurrent calls for one identity on which no record stands, exactly one
-    /// is `Won`. It stores [`Claim::first_record`] at the store's clock. If a record is there, expired or not, nothing is
-    /// written and it is returned as it stands. Never an error because of a rival, and never "no record".
+    /// One atomic create-only step: of any number of concurrent calls for one identity on which no record stands,
+    /// exactly one is `Won`. It stores [`Claim::first_record`] at the store's clock. If a record is there, expired or
+    /// not, nothing is written and it is returned as it stands. Never an error because of a rival, and never "no
+    /// record".
     ///
     /// # Errors
     ///
-    /// *Not applied* or *unknown*; neither is ever a grant. After *unknown*, ask again with the same claim: if the row is
-    /// its own, that comes back as `Existing`.
+    /// *Not applied* or *unknown*; neither is ever a grant. After *unknown*, ask again with the same claim: if the row
+    /// is its own, that comes back as `Existing`.
     async fn insert(&self, claim: &Claim) -> Result<Inserted, Error>;
 
     /// Changes a record if it still is as `expected` and `change` say: compare and swap.
     ///
     /// # Contract
     ///
-    /// Exactly [`Change::apply`], atomically: every comparison of the change's kind and its status, then every value set. It
-    /// never makes a record and never touches another one. A refused swap writes nothing.
+    /// Exactly [`Change::apply`], atomically: every comparison of the change's kind and its status, then every value
+    /// set. It never makes a record and never touches another one. A refused swap writes nothing.
     ///
     /// # Errors
     ///
@@ -85,15 +87,16 @@ pub trait Store: Send + Sync {
     /// # Contract
     ///
     /// Deletes [resolved](Record::is_resolved) records with `expires_at <= clock`, and unresolved ones only as
-    /// [`PurgeOptions::unresolved`] says. The condition holds at the moment of the delete, not only of the search. Safe beside
-    /// other purges and live traffic.
+    /// [`PurgeOptions::unresolved`] says. The condition holds at the moment of the delete, not only of the search. Safe
+    /// beside other purges and live traffic.
     ///
     /// # Errors
     ///
     /// *Not applied* or *unknown*; purging again is always right.
     async fn purge(&self, options: &PurgeOptions) -> Result<Purged, Error>;
 
-    /// Lists records that are [stuck](Record::is_stuck), oldest `locked_at` first, then by scope and key, byte for byte.
+    /// Lists records that are [stuck](Record::is_stuck), oldest `locked_at` first, then by scope and key, byte for
+    /// byte.
     ///
     /// # Errors
     ///

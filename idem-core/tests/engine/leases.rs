@@ -41,8 +41,8 @@ async fn a_hung_handler_is_stopped_at_max_run_and_its_key_is_free() {
     assert!(matches!(bench.charge().await.unwrap(), Outcome::Executed { .. }));
 }
 
-/// The store does not answer from the first renewal on: the handler is told before its lease is over, by its own clock, although a renewal
-/// is still under way, and stopped when the lease is over.
+/// The store does not answer from the first renewal on: the handler is told before its lease is over, by its own clock,
+/// although a renewal is still under way, and stopped when the lease is over.
 #[tokio::test(start_paused = true)]
 async fn a_stalled_store_stops_the_handler_before_a_rival_can_start() {
     let plan = FaultPlan::none().onward(CallKind::SwapOf(Event::Renew), 1, Injection::Hang);
@@ -120,8 +120,8 @@ async fn an_owner_fenced_by_a_new_life_never_sees_its_answer() {
     assert_eq!(late.complete(answer(1)).await.unwrap(), Settlement::Fenced { response: None });
 }
 
-/// A renewal finds that somebody else has the key (force, or a store whose clock jumped): the handler is told and stopped early, and the
-/// caller gets the rival's answer.
+/// A renewal finds that somebody else has the key (force, or a store whose clock jumped): the handler is told and
+/// stopped early, and the caller gets the rival's answer.
 #[tokio::test(start_paused = true)]
 async fn a_running_handler_learns_of_its_fencing() {
     let bench = Bench::new();

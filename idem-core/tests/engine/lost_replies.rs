@@ -1,4 +1,5 @@
-//! Requests and replies that get lost, in every place: the caller ends up knowing the truth, or knowing that it does not.
+//! Requests and replies that get lost, in every place: the caller ends up knowing the truth, or knowing that it does
+//! not.
 
 use crate::support::*;
 use idem_core::conformance::{CallKind, FaultPlan, FaultStore, Injection, ReferenceStore};
@@ -115,8 +116,8 @@ async fn a_claimers_own_stale_row_is_relocked() {
     assert_eq!(lease.complete(answer(1)).await.unwrap(), Settlement::Recorded);
 }
 
-/// The owner's relock is on its way when a backward step of the clock makes the row look live again: the owner goes on under the old
-/// version, and finds its own row under the new one. That is not a rival.
+/// The owner's relock is on its way when a backward step of the clock makes the row look live again: the owner goes on
+/// under the old version, and finds its own row under the new one. That is not a rival.
 #[tokio::test(start_paused = true)]
 async fn a_relock_that_lands_late_is_adopted() {
     let clock = ManualClock::new(Timestamp::from_micros(1_000_000));
@@ -145,8 +146,8 @@ async fn a_relock_that_lands_late_is_adopted() {
     assert_eq!((record.attempt, record.unresolved, record.effect_begun), (1, 0, true));
 }
 
-/// The completion lands, its reply is lost, and before the owner can look again its key expired and was claimed anew: it must say that it
-/// does not know, and neither `Fenced` nor an error that invites a second run.
+/// The completion lands, its reply is lost, and before the owner can look again its key expired and was claimed anew:
+/// it must say that it does not know, and neither `Fenced` nor an error that invites a second run.
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_may_have_landed_before_a_new_life_is_unknown() {
     let bench = Bench::new();
@@ -199,7 +200,8 @@ async fn a_store_that_is_down_runs_nothing() {
     }
 }
 
-/// First an answer is lost, then the store refuses: what is left behind makes the whole unknown, whatever the last error says.
+/// First an answer is lost, then the store refuses: what is left behind makes the whole unknown, whatever the last
+/// error says.
 #[tokio::test(start_paused = true)]
 async fn not_applied_after_unknown_is_unknown() {
     let plan =
@@ -213,8 +215,8 @@ async fn not_applied_after_unknown_is_unknown() {
     assert!(matches!(bench.charge().await.unwrap(), Outcome::Executed { .. }));
 }
 
-/// Many operations under random faults, from a seed: every one ends with exactly one recorded answer, and no handler runs twice without a
-/// takeover that allows it.
+/// Many operations under random faults, from a seed: every one ends with exactly one recorded answer, and no handler
+/// runs twice without a takeover that allows it.
 #[tokio::test(start_paused = true)]
 async fn random_faults_from_a_seed() {
     for seed in 0..200 {

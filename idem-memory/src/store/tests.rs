@@ -1,4 +1,5 @@
-//! What this back end promises beyond the contract: exact limits, nothing alive evicted, an account that comes back to zero.
+//! What this back end promises beyond the contract: exact limits, nothing alive evicted, an account that comes back to
+//! zero.
 
 use super::*;
 use crate::Limit;

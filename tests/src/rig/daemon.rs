@@ -30,7 +30,8 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// A server that is yet to be launched. It goes to `home` by itself, or else starts there: in `folder` or in its `data`.
+    /// A server that is yet to be launched. It goes to `home` by itself, or else starts there: in `folder` or in its
+    /// `data`.
     pub(super) fn new(
         program: PathBuf,
         arguments: Vec<OsString>,

@@ -12,7 +12,8 @@ use super::user::User;
 
 const WATCHDOG: &str = include_str!("watchdog.sh");
 
-/// Becomes the watchdog as soon as the folder is there. The script lies in the folder, so that a list of processes stays readable.
+/// Becomes the watchdog as soon as the folder is there. The script lies in the folder, so that a list of processes
+/// stays readable.
 const MAKE: &str = r#"umask 077 && mkdir "$1" && printf %s "$WATCHDOG" >"$1/watchdog" && exec sh "$1/watchdog" "$@""#;
 
 /// A socket's path has to fit into 108 bytes, and the rig and the server add some of their own.

@@ -1,8 +1,9 @@
 //! The rig: throwaway real servers for the tests, and what breaks the way to them.
 //!
-//! A test that talks to a server gets a real one. Nothing here needs a configuration file, a fixed port, or a clean-up by hand: what the
-//! rig starts lives in a temporary folder, listens on a free port of the loopback interface, and is stopped and removed by a watchdog
-//! as soon as the test process is gone, whether that process ended, panicked or was killed.
+//! A test that talks to a server gets a real one. Nothing here needs a configuration file, a fixed port, or a clean-up
+//! by hand: what the rig starts lives in a temporary folder, listens on a free port of the loopback interface, and is
+//! stopped and removed by a watchdog as soon as the test process is gone, whether that process ended, panicked or was
+//! killed.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! PgBouncer in transaction mode in front of a PostgreSQL: the hard case for a client that keeps anything in its session.
+//! PgBouncer in transaction mode in front of a PostgreSQL: the hard case for a client that keeps anything in its
+//! session.
 //!
 //! Its program comes from `IDEM_TEST_PGBOUNCER_BIN`, else from `PATH` and the folders for daemons.
 
@@ -67,7 +68,8 @@ impl PgBouncer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Gives a command to the admin console, `RECONNECT` or `SHOW POOLS` for example, and returns the rows of its answer.
+    /// Gives a command to the admin console, `RECONNECT` or `SHOW POOLS` for example, and returns the rows of its
+    /// answer.
     ///
     /// # Panics
     ///
@@ -127,16 +129,16 @@ impl PgBouncer {
 }
 
 impl Options {
-    /// Lets this user through as well, known to the server by this password. Every user of the server that a test connects as has to
-    /// be named; the server's superuser is.
+    /// Lets this user through as well, known to the server by this password. Every user of the server that a test
+    /// connects as has to be named; the server's superuser is.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.users.push((name.to_owned(), password.to_owned()));
         self
     }
 
-    /// A line of the `[pgbouncer]` section. Defaults to `pool_mode = transaction`, 1000 clients and 20 server connections per user and
-    /// database.
+    /// A line of the `[pgbouncer]` section. Defaults to `pool_mode = transaction`, 1000 clients and 20 server
+    /// connections per user and database.
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));

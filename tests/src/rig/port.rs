@@ -6,12 +6,13 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use super::Error;
 
-/// Below the range from which systems take the ports of outgoing connections: while a server is down between two starts, no client of
-/// anybody takes its port by accident.
+/// Below the range from which systems take the ports of outgoing connections: while a server is down between two
+/// starts, no client of anybody takes its port by accident.
 const FIRST: u16 = 15_000;
 const LAST: u16 = 32_000;
 
-/// A port on which nobody listens now. Somebody may a moment later; whoever starts a server tries again with another one.
+/// A port on which nobody listens now. Somebody may a moment later; whoever starts a server tries again with another
+/// one.
 pub(super) fn free() -> Result<u16, Error> {
     let span = u64::from(LAST - FIRST);
     for attempt in 0..1_000_u32 {

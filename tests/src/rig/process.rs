@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::user::User;
 
-/// A command that runs in `folder` (by which the watchdog finds its process), as `user`, in a process group of its own (so that Ctrl-C
-/// is for the test process alone), and unmoved by the PostgreSQL variables of whoever runs the tests.
+/// A command that runs in `folder` (by which the watchdog finds its process), as `user`, in a process group of its own
+/// (so that Ctrl-C is for the test process alone), and unmoved by the PostgreSQL variables of whoever runs the tests.
 pub(super) fn command(program: &Path, user: Option<&User>, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).process_group(0).env("LC_ALL", "C").env("HOME", folder);
@@ -25,7 +25,8 @@ pub(super) fn command(program: &Path, user: Option<&User>, folder: &Path) -> Com
     command
 }
 
-/// Where a program of this name is, if it is on `PATH` or in the places for daemons that an ordinary user's `PATH` lacks.
+/// Where a program of this name is, if it is on `PATH` or in the places for daemons that an ordinary user's `PATH`
+/// lacks.
 pub(super) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -34,7 +35,8 @@ pub(super) fn on_path(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// The processes whose working directory is `folder`, such as a postmaster and all its children in their data directory.
+/// The processes whose working directory is `folder`, such as a postmaster and all its children in their data
+/// directory.
 ///
 /// Reads `/proc`; elsewhere than on Linux there is none, and the answer is empty.
 pub(super) fn at_work_in(folder: &Path) -> Vec<Pid> {

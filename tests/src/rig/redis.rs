@@ -1,7 +1,8 @@
 //! Redis or Valkey for the tests.
 //!
-//! It comes from `IDEM_TEST_REDIS_URL`, a server that is there already; else from a program on this machine: `IDEM_TEST_REDIS_BIN`,
-//! `redis-server` or `valkey-server` on `PATH`, or `target/valkey/*/valkey-server`, where `scripts/valkey` puts one.
+//! It comes from `IDEM_TEST_REDIS_URL`, a server that is there already; else from a program on this machine:
+//! `IDEM_TEST_REDIS_BIN`, `redis-server` or `valkey-server` on `PATH`, or `target/valkey/*/valkey-server`, where
+//! `scripts/valkey` puts one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,7 +74,8 @@ impl Redis {
         }
     }
 
-    /// A server of the rig's own, which may be stopped, paused and killed, with settings such as `("maxmemory", "1mb")`.
+    /// A server of the rig's own, which may be stopped, paused and killed, with settings such as `("maxmemory",
+    /// "1mb")`.
     ///
     /// # Errors
     ///
@@ -116,8 +118,9 @@ impl Redis {
         self.daemon.is_some()
     }
 
-    /// Gives one command on a connection of its own and returns the answer: a text, a number, or an error, as they stand on the wire
-    /// (`+OK`, `:1`, `-ERR ...`), the content of a bulk string, or `None` for nil. Not for commands that answer with a list.
+    /// Gives one command on a connection of its own and returns the answer: a text, a number, or an error, as they
+    /// stand on the wire (`+OK`, `:1`, `-ERR ...`), the content of a bulk string, or `None` for nil. Not for commands
+    /// that answer with a list.
     ///
     /// # Panics
     ///

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::yield_now;
 
-/// The [`ReferenceStore`] with one [`Fault`]. The case that [`Fault::caught_by`] names fails on it, which is how the suite
-/// itself is tested. Good for nothing else.
+/// The [`ReferenceStore`] with one [`Fault`]. The case that [`Fault::caught_by`] names fails on it, which is how the
+/// suite itself is tested. Good for nothing else.
 ///
 /// # Examples
 ///

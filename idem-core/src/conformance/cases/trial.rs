@@ -45,8 +45,8 @@ impl Trial {
         identity("acct_1", &format!("key-{}", self.names.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Asks with a claim until the store itself answers: a cache in front may answer the first ask with `Busy`, and must
-    /// answer no later one.
+    /// Asks with a claim until the store itself answers: a cache in front may answer the first ask with `Busy`, and
+    /// must answer no later one.
     pub(super) async fn insert(&self, claim: &mut Claim) -> Inserted {
         let first = self.store.insert(claim).await.expect("insert on a healthy store is not an error");
         let Inserted::Busy { .. } = first else { return first };

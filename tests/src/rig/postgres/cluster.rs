@@ -104,7 +104,8 @@ fn configure(data: &Path, sockets: &Path, port: u16, given: &[(String, String)])
     fs::write(&ours, lines).map_err(Error::io("writing postgresql.conf"))
 }
 
-/// The postmaster writes `ready` into the eighth line of its file. A file that an earlier one left holds another number.
+/// The postmaster writes `ready` into the eighth line of its file. A file that an earlier one left holds another
+/// number.
 fn says_ready(data: &Path, pid: u32) -> bool {
     let Ok(file) = fs::read_to_string(data.join("postmaster.pid")) else { return false };
     let mut lines = file.lines();

@@ -1,7 +1,8 @@
 //! A server in a container, for machines that have a container engine and no PostgreSQL.
 //!
-//! It may not be stopped or killed by tests, and its `initdb` is the image's. Unlike a server from programs it is removed by the engine's
-//! own program (`docker` or `podman`) if the test process is killed; without that program it stays.
+//! It may not be stopped or killed by tests, and its `initdb` is the image's. Unlike a server from programs it is
+//! removed by the engine's own program (`docker` or `podman`) if the test process is killed; without that program it
+//! stays.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};

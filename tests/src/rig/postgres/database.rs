@@ -11,9 +11,9 @@ use crate::rig::{Error, must, url};
 
 /// An empty database that nobody else uses.
 ///
-/// Dropping it drops the database, with whatever connections are left. On a server that was given this is done when `drop` returns. On a
-/// server of the rig's own, which goes away anyway, it is done later, in the background, for many at a time: every `DROP DATABASE` is a
-/// checkpoint, for which the other tests would have to wait.
+/// Dropping it drops the database, with whatever connections are left. On a server that was given this is done when
+/// `drop` returns. On a server of the rig's own, which goes away anyway, it is done later, in the background, for many
+/// at a time: every `DROP DATABASE` is a checkpoint, for which the other tests would have to wait.
 #[derive(Debug)]
 pub struct Database {
     name: String,

@@ -16,12 +16,14 @@ impl Postgres {
         must(cluster.launch().await);
     }
 
-    /// Stops the server cleanly: open connections are cut, what is committed is written. [`start_again`](Self::start_again) starts it.
+    /// Stops the server cleanly: open connections are cut, what is committed is written.
+    /// [`start_again`](Self::start_again) starts it.
     pub async fn stop(&self) {
         must(self.daemon("stopping").end(Signal::INT).await);
     }
 
-    /// `pg_ctl stop -m immediate`: every process leaves without cleaning up, and the next start has to recover from the log.
+    /// `pg_ctl stop -m immediate`: every process leaves without cleaning up, and the next start has to recover from the
+    /// log.
     pub async fn stop_immediate(&self) {
         must(self.daemon("stopping").end(Signal::QUIT).await);
     }
@@ -31,8 +33,8 @@ impl Postgres {
         must(self.daemon("crashing").crash().await);
     }
 
-    /// Starts the server after [`stop`](Self::stop), [`stop_immediate`](Self::stop_immediate) or [`crash`](Self::crash), and waits until
-    /// it takes connections.
+    /// Starts the server after [`stop`](Self::stop), [`stop_immediate`](Self::stop_immediate) or
+    /// [`crash`](Self::crash), and waits until it takes connections.
     pub async fn start_again(&self) {
         let cluster = must(self.cluster("starting"));
         assert!(cluster.daemon().pid().is_none(), "the server is running");
@@ -57,7 +59,8 @@ impl Postgres {
         must(rows.map_err(Error::sql("listing connections")))
     }
 
-    /// Ends all connections to `database` by `pg_terminate_backend`, and says how many there were. Works on a given server too.
+    /// Ends all connections to `database` by `pg_terminate_backend`, and says how many there were. Works on a given
+    /// server too.
     pub async fn terminate_backends(&self, database: &str) -> u64 {
         self.terminate_where(&format!("datname = '{}'", database.replace('\'', "''"))).await
     }

@@ -17,9 +17,9 @@
 //! Where a server comes from, in this order:
 //!
 //! 1. `IDEM_TEST_POSTGRES_URL`, a server that is there already. Databases are made and dropped in it, and nothing else.
-//! 2. Programs on this machine: the folder `IDEM_TEST_POSTGRES_BIN_18` (for version 18) or `IDEM_TEST_POSTGRES_BIN`, else the newest
-//!    `/usr/lib/postgresql/*/bin`, else what `pg_config` or `PATH` name, else `target/postgres/*/bin`, where `scripts/postgres` puts
-//!    other versions. The rig makes a throwaway cluster with them.
+//! 2. Programs on this machine: the folder `IDEM_TEST_POSTGRES_BIN_18` (for version 18) or `IDEM_TEST_POSTGRES_BIN`,
+//!   else the newest `/usr/lib/postgresql/*/bin`, else what `pg_config` or `PATH` name, else `target/postgres/*/bin`,
+//!   where `scripts/postgres` puts other versions. The rig makes a throwaway cluster with them.
 //! 3. With the feature `containers`, a container engine, for the tests that leave their server alone.
 //! 4. An error that says what to install.
 //!
@@ -56,7 +56,8 @@ use super::{Error, must, url};
 
 /// A PostgreSQL server: one that the rig started, or one that it was given.
 ///
-/// Dropping it stops a server that the rig started and removes all that it stored, which blocks for some tenths of a second.
+/// Dropping it stops a server that the rig started and removes all that it stored, which blocks for some tenths of a
+/// second.
 #[derive(Debug)]
 pub struct Postgres {
     source: Source,
@@ -104,13 +105,15 @@ impl Postgres {
         Ok(Self { source: Source::Own(Box::new(cluster)), superuser_url, version_num, yard })
     }
 
-    /// The maintenance database, as the role that made it: a superuser, unless the server was given and its URL names another.
+    /// The maintenance database, as the role that made it: a superuser, unless the server was given and its URL names
+    /// another.
     #[must_use]
     pub fn superuser_url(&self) -> &str {
         &self.superuser_url
     }
 
-    /// The same as [`superuser_url`](Self::superuser_url): there is nothing of a test's own before it has a [`database`](Self::database).
+    /// The same as [`superuser_url`](Self::superuser_url): there is nothing of a test's own before it has a
+    /// [`database`](Self::database).
     #[must_use]
     pub fn url(&self) -> &str {
         &self.superuser_url
@@ -209,8 +212,8 @@ impl Postgres {
         must(execute(&self.superuser_url, sql).await);
     }
 
-    /// Makes a role that may log in with this password and no other way, unlike the superuser, whom an own server trusts. Its name is
-    /// known to the whole server: tests that share one draw their own.
+    /// Makes a role that may log in with this password and no other way, unlike the superuser, whom an own server
+    /// trusts. Its name is known to the whole server: tests that share one draw their own.
     ///
     /// Returns its URL for `database`.
     ///
@@ -223,8 +226,8 @@ impl Postgres {
         format!("postgres://{name}:{password}@{}/{database}", self.address())
     }
 
-    /// Changes a setting for the whole server from now on, as far as it can be changed without a restart; with one, call
-    /// [`restart`](Self::restart) afterwards.
+    /// Changes a setting for the whole server from now on, as far as it can be changed without a restart; with one,
+    /// call [`restart`](Self::restart) afterwards.
     ///
     /// # Panics
     ///

@@ -37,22 +37,24 @@ impl Options {
         self
     }
 
-    /// Start one from programs, whatever `IDEM_TEST_POSTGRES_URL` says: for tests that stop, pause or kill it. Defaults to no.
+    /// Start one from programs, whatever `IDEM_TEST_POSTGRES_URL` says: for tests that stop, pause or kill it. Defaults
+    /// to no.
     #[must_use]
     pub fn own(mut self) -> Self {
         self.own = true;
         self
     }
 
-    /// A line of `postgresql.conf`. Implies [`own`](Self::own). Defaults to what `initdb` writes, with 200 connections; `fsync` is on.
+    /// A line of `postgresql.conf`. Implies [`own`](Self::own). Defaults to what `initdb` writes, with 200 connections;
+    /// `fsync` is on.
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self.own()
     }
 
-    /// How many databases that tests are done with may lie around in an own server before they are dropped together. Defaults to 64,
-    /// which are half a gigabyte.
+    /// How many databases that tests are done with may lie around in an own server before they are dropped together.
+    /// Defaults to 64, which are half a gigabyte.
     #[must_use]
     pub fn dropped_databases(mut self, room: usize) -> Self {
         self.room = room;
@@ -72,7 +74,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`Error::Missing`] if no source has one of this version; [`Error::Program`] with the end of the log if it does not start.
+    /// [`Error::Missing`] if no source has one of this version; [`Error::Program`] with the end of the log if it does
+    /// not start.
     ///
     /// # Cancel safety
     ///

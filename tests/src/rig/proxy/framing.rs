@@ -1,8 +1,8 @@
 //! Finding PostgreSQL's messages in a stream of bytes: a type byte, a length that counts itself, the rest.
 //!
-//! Only the start is different: the client's first packets have no type, and the server answers a request for encryption with one bare
-//! byte. What does not start like that is another protocol (or encrypted) and has no messages to count.
-//! <https://www.postgresql.org/docs/current/protocol-message-formats.html>
+//! Only the start is different: the client's first packets have no type, and the server answers a request for
+//! encryption with one bare byte. What does not start like that is another protocol (or encrypted) and has no messages
+//! to count. <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,7 +36,8 @@ enum Place {
     Elsewhere,
 }
 
-/// What the server's side has to know of what the client's saw. Requests pass before their answers, so it is up to date.
+/// What the server's side has to know of what the client's saw. Requests pass before their answers, so it is up to
+/// date.
 #[derive(Debug, Default)]
 struct Start {
     bare_answers: AtomicU32,

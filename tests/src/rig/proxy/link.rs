@@ -18,7 +18,8 @@ use super::{Cut, Shared};
 /// How long both ends of a finished connection may take to notice, before it is closed for good.
 const FAREWELL: Duration = Duration::from_secs(30);
 
-/// How much one direction of a paused or delayed connection takes in before its sender has to wait: 256 pieces of 16 KiB.
+/// How much one direction of a paused or delayed connection takes in before its sender has to wait: 256 pieces of 16
+/// KiB.
 const PIECES: usize = 256;
 const PIECE: usize = 16 * 1024;
 

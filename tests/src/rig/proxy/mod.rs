@@ -81,7 +81,8 @@ impl Counts {
         self.to_server.messages_of(b'S') + self.to_server.messages_of(b'Q')
     }
 
-    /// How often a PostgreSQL server had answered: `ReadyForQuery` messages. The start of a connection ends with one too.
+    /// How often a PostgreSQL server had answered: `ReadyForQuery` messages. The start of a connection ends with one
+    /// too.
     #[must_use]
     pub fn answers(&self) -> u64 {
         self.to_client.messages_of(b'Z')
@@ -146,10 +147,12 @@ impl Proxy {
         url::with_address(server, &self.address())
     }
 
-    /// Ends the connection that brings the `bytes`-th byte from now in this direction, right after that byte has passed; with zero, the
-    /// one that brings the next byte, which does not pass. Once: later connections are as before.
+    /// Ends the connection that brings the `bytes`-th byte from now in this direction, right after that byte has
+    /// passed; with zero, the one that brings the next byte, which does not pass. Once: later connections are as
+    /// before.
     ///
-    /// With [`Cut::Reset`], what the receiver had no room for is lost too, as with a real reset; that takes some hundred kilobytes.
+    /// With [`Cut::Reset`], what the receiver had no room for is lost too, as with a real reset; that takes some
+    /// hundred kilobytes.
     pub fn cut_after(&self, direction: Direction, bytes: u64, how: Cut) {
         self.side(direction).set_trap(Some((bytes, how)));
     }
@@ -165,8 +168,8 @@ impl Proxy {
         self.side(direction).set_trap(None);
     }
 
-    /// Swallows what comes, on old connections and on new ones, which are accepted whether or not there is a server. A connection that
-    /// lost a byte gets no later one either, also after [`heal`](Self::heal).
+    /// Swallows what comes, on old connections and on new ones, which are accepted whether or not there is a server. A
+    /// connection that lost a byte gets no later one either, also after [`heal`](Self::heal).
     pub fn black_hole(&self, direction: Direction) {
         self.side(direction).set_swallowing(true);
     }
@@ -211,7 +214,8 @@ impl Proxy {
         self.door(true).await;
     }
 
-    /// Undoes all but what connections have suffered already: admits, resumes, and forgets delays, black holes and cuts.
+    /// Undoes all but what connections have suffered already: admits, resumes, and forgets delays, black holes and
+    /// cuts.
     ///
     /// # Panics
     ///

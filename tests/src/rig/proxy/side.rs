@@ -33,7 +33,8 @@ impl Traffic {
     }
 }
 
-/// Commands and counts of one direction, for all connections. The one lock is what makes a command exact: bytes pass only under it.
+/// Commands and counts of one direction, for all connections. The one lock is what makes a command exact: bytes pass
+/// only under it.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     state: Mutex<State>,

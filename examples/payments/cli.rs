@@ -1,6 +1,7 @@
 //! The command line. Without a command, `payments` serves.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::fmt;
 use std::net::SocketAddr;
 
 /// A payments service that can be retried without charging twice.
@@ -23,11 +24,32 @@ pub(crate) enum Command {
     Storm(StormArgs),
 }
 
+/// Where the keys are kept.
+#[derive(Clone, Default, Args)]
+pub(crate) struct DatabaseArgs {
+    /// Keep the keys in this PostgreSQL database, for example `postgres://user:password@localhost/payments`, instead of in this
+    /// process. Several processes may use one.
+    #[arg(long)]
+    pub(crate) database_url: Option<String>,
+    /// The table in the schema `idem`, which is made if it is not there. Serving, it is `records`; a storm makes one of its own and drops it.
+    #[arg(long, requires = "database_url")]
+    pub(crate) table: Option<String>,
+}
+
+impl fmt::Debug for DatabaseArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL may hold a password.
+        f.debug_struct("DatabaseArgs").field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Where to listen. If the port is taken, a free one is chosen, and printed.
     #[arg(long, default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
     /// Use this card provider instead of one in this process, for example `http://127.0.0.1:8090`.
     #[arg(long)]
     pub(crate) provider_url: Option<String>,
@@ -61,6 +83,8 @@ pub(crate) struct ProviderArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StormArgs {
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
     /// How many charges the clients want.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) operations: u32,

@@ -2,13 +2,13 @@
 
 use crate::AnyError;
 use crate::cli::{ProviderArgs, ServeArgs, Switch};
+use crate::database;
 use crate::fault::{FaultPlan, ProviderPlan};
 use crate::provider;
 use crate::provider::client::Client;
 use crate::service::{self, Desk, Service};
 use axum::Router;
 use idem_core::{Engine, Policy, Store, Takeover};
-use idem_memory::MemoryStore;
 use serde_json::json;
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -76,7 +76,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, AnyError> {
             Server::start_anywhere(provider::router(ProviderPlan::new(args.fault_seed, false), dedupe)).await?.url()
         }
     };
-    let store = Arc::new(MemoryStore::default());
+    let store = database::store(&args.database).await?;
     let service = Service {
         engine: engine(Arc::clone(&store), Duration::from_millis(args.lease_ms))?,
         desk: Arc::new(Desk::new(Client::new(&provider_url)?, FaultPlan::new(args.fault_seed, false))),
@@ -103,7 +103,9 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, AnyError> {
         "connections_closed": closed,
     });
     println!("{end}");
-    Ok(if stats.live == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    // In a database there may be leases of other processes.
+    let clean = if args.database.database_url.is_some() { drained.settled } else { stats.live == 0 };
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) async fn provider(args: ProviderArgs) -> Result<ExitCode, AnyError> {
@@ -118,7 +120,7 @@ pub(crate) async fn provider(args: ProviderArgs) -> Result<ExitCode, AnyError> {
 }
 
 /// The engine of a service whose handlers take a second at most.
-pub(crate) fn engine(store: Arc<MemoryStore>, lease: Duration) -> Result<Engine, AnyError> {
+pub(crate) fn engine(store: Arc<dyn Store>, lease: Duration) -> Result<Engine, AnyError> {
     let policy = Policy::builder().with_lease(lease).with_max_run(lease * 2).with_max_attempts(10).build()?;
     Ok(Engine::builder(store).with_policy(policy).build()?)
 }
@@ -157,7 +159,7 @@ fn curl(url: &str, body: impl Fn(&str) -> String) -> String {
 }
 
 /// Ctrl-C or SIGTERM. Listened for from the start, so that none that comes early kills the process.
-struct Signal {
+pub(crate) struct Signal {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
@@ -166,13 +168,13 @@ struct Signal {
 
 impl Signal {
     #[cfg(unix)]
-    fn listen() -> std::io::Result<Self> {
+    pub(crate) fn listen() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     #[cfg(unix)]
-    async fn arrived(mut self) {
+    pub(crate) async fn arrived(mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -180,12 +182,12 @@ impl Signal {
     }
 
     #[cfg(not(unix))]
-    fn listen() -> std::io::Result<Self> {
+    pub(crate) fn listen() -> std::io::Result<Self> {
         Ok(Self {})
     }
 
     #[cfg(not(unix))]
-    async fn arrived(self) {
+    pub(crate) async fn arrived(self) {
         if tokio::signal::ctrl_c().await.is_err() {
             pending::<()>().await;
         }

@@ -15,10 +15,10 @@ mod lookup;
 use crate::cli::Naive;
 use crate::fault::{Point, Struck};
 use crate::provider::client::ProviderError;
-use crate::provider::{Kind, Order};
+use crate::provider::{Charge, Kind, Order};
 use crate::service::handlers::{self, CHARGES, ChargeRequest, REFUNDS, RefundRequest};
 use crate::service::problem::Problem;
-use crate::service::{Desk, book, header, http};
+use crate::service::{Desk, header, http};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
@@ -135,12 +135,13 @@ async fn perform(desk: &Desk, tenant: &str, path: &str, body: &[u8]) -> Result<A
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the receipt could not be made")
         }
     };
+    let account = tenant.to_owned();
     let (kind, order) = if path == CHARGES {
         let wanted: ChargeRequest = handlers::parse(body)?;
-        (Kind::Charge, Order { reference: wanted.order, amount: wanted.amount, currency: wanted.currency })
+        (Kind::Charge, Order { account, reference: wanted.order, amount: wanted.amount, currency: wanted.currency })
     } else {
         let wanted: RefundRequest = handlers::parse(body)?;
-        (Kind::Refund, Order { reference: wanted.charge, amount: wanted.amount, currency: wanted.currency })
+        (Kind::Refund, Order { account, reference: wanted.charge, amount: wanted.amount, currency: wanted.currency })
     };
     let journal = match kind {
         Kind::Charge => &desk.charge_runs,
@@ -154,21 +155,8 @@ async fn perform(desk: &Desk, tenant: &str, path: &str, body: &[u8]) -> Result<A
         fault.strike(point).await.map_err(struck)?;
     }
     let answer = match kind {
-        Kind::Charge => {
-            let charge = book::Charge {
-                id: done.id,
-                order: order.reference,
-                amount: order.amount,
-                currency: order.currency,
-                refunded: 0,
-            };
-            desk.book.enter(tenant, charge.clone());
-            handlers::charged(&charge, &desk.receipt())
-        }
-        Kind::Refund => {
-            desk.book.refund(&order.reference, &done.id, order.amount);
-            handlers::refunded(&order.reference, order.amount, &done, &desk.receipt())
-        }
+        Kind::Charge => handlers::charged(&Charge { id: done.id, order, refunded: 0 }, &desk.receipt()),
+        Kind::Refund => handlers::refunded(&order.reference, order.amount, &done, &desk.receipt()),
     };
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
     let headers = answer.headers().filter_map(|(name, value)| match name {

@@ -19,18 +19,17 @@ mod report;
 
 use crate::AnyError;
 use crate::cli::{StormArgs, Switch};
+use crate::database::{self, Table};
 use crate::fault::{FaultPlan, ProviderPlan};
 use crate::naive::{self, UniqueViolations};
 use crate::provider;
 use crate::provider::client::Client as ProviderClient;
-use crate::serve::{Server, engine, takeover};
+use crate::serve::{Server, Signal, engine, takeover};
 use crate::service::{self, Desk, Service};
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use client::{Client, Limits};
-use idem_core::Store;
-use idem_memory::MemoryStore;
 use operation::Past;
 use plan::Weather;
 use proxy::Proxy;
@@ -48,6 +47,20 @@ const STEP: Duration = Duration::from_millis(500);
 const DRAIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
+    let interrupt = Signal::listen()?;
+    let table = Table::of(&args.database);
+    let ended = tokio::select! {
+        ended = run(&args, table.as_ref()) => ended,
+        () = interrupt.arrived() => Err("interrupted".into()),
+    };
+    // Everything that was started went with the future that held it.
+    if let Some(table) = table {
+        table.close().await?;
+    }
+    ended
+}
+
+async fn run(args: &StormArgs, table: Option<&Table>) -> Result<ExitCode, AnyError> {
     let seed = args.seed.unwrap_or_else(plan::fresh_seed);
     println!("storm of {} operations, {} at a time, seed {seed}", args.operations, args.concurrency);
     let began = crate::clock::now();
@@ -57,7 +70,10 @@ pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
     let provider = Server::start_anywhere(provider::router(provider_plan, dedupe)).await?;
     let provider = ProviderClient::new(&provider.url())?;
     let desk = Arc::new(Desk::new(provider.clone(), FaultPlan::new(Some(seed), args.no_panics)));
-    let store = Arc::new(MemoryStore::default());
+    let store = database::store(&table.map(Table::args).unwrap_or_default()).await?;
+    if store.stats().await?.total() > 0 {
+        return Err("the table is not empty: name another, or none".into());
+    }
     let engine = engine(Arc::clone(&store), LEASE)?;
     let violations = UniqueViolations::default();
     let router = match args.naive {
@@ -72,9 +88,9 @@ pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
     let proxy = Proxy::new(service.address, seed);
     let proxy_server = Server::start_anywhere(proxy.router()).await?;
 
-    let client = Arc::new(Client::new(service.address, proxy_server.address, limits(&args))?);
+    let client = Arc::new(Client::new(service.address, proxy_server.address, limits(args))?);
     let weather = Weather { seed, key_per_attempt: args.key_per_attempt };
-    let mut pasts = drive(&client, weather, &args).await;
+    let mut pasts = drive(&client, weather, args).await;
     println!("every client is done after {:.1?}; now each asks once more", began.elapsed());
     // Whoever has no answer yet waits until no lease can be in its way.
     if pasts.iter().any(|past| !past.is_acknowledged()) {
@@ -92,7 +108,7 @@ pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
         settled: drained.settled,
     };
     let tally = check::tally(&evidence);
-    let controls = report::Controls::of(&args, violations.count());
+    let controls = report::Controls::of(args, violations.count());
     let network = report::Network { arrived: traffic.counts(), resent_unseen: proxy.resent() };
     let report = report::Report { seed, elapsed: began.elapsed(), tally: &tally, network, controls };
     let failed = report.failed_checks();

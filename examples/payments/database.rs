@@ -57,6 +57,15 @@ impl Table {
         DatabaseArgs { database_url: Some(self.url.clone()), table: Some(self.name.clone()) }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The name of another table, beside it, that goes with it.
+    pub(crate) fn beside(&self) -> String {
+        format!("idem.\"{}_naive\"", self.name)
+    }
+
     /// Every row, read in one statement.
     pub(crate) async fn rows(&self) -> Result<Rows, AnyError> {
         // The store has checked that the name is an identifier.
@@ -77,7 +86,7 @@ impl Table {
     /// Drops it, if it was made for this run.
     pub(crate) async fn close(self) -> Result<(), AnyError> {
         if self.own {
-            let sql = format!("DROP TABLE IF EXISTS idem.\"{0}\", idem.\"{0}_meta\"", self.name);
+            let sql = format!("DROP TABLE IF EXISTS idem.\"{0}\", idem.\"{0}_meta\", {1}", self.name, self.beside());
             let mut connection = PgConnection::connect(&self.url).await?;
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
             connection.close().await?;

@@ -7,6 +7,7 @@ use crate::fault::{FaultPlan, ProviderPlan};
 use crate::provider;
 use crate::provider::client::Client;
 use crate::service::{self, Desk, Service};
+use crate::signal::Interrupt;
 use axum::Router;
 use idem_core::{Engine, Policy, Store, Takeover};
 use serde_json::json;
@@ -68,18 +69,25 @@ impl Server {
 }
 
 pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, AnyError> {
-    let signal = Signal::listen()?;
+    let signal = Interrupt::listen()?;
+    if args.until_stdin_closes {
+        // A thread of its own, since nothing can end a read of it.
+        std::thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            std::process::exit(3);
+        });
+    }
     let dedupe = args.provider_dedupe == Switch::On;
     let provider_url = match args.provider_url {
         Some(url) => url,
-        None => {
-            Server::start_anywhere(provider::router(ProviderPlan::new(args.fault_seed, false), dedupe)).await?.url()
-        }
+        None => Server::start_anywhere(provider::router(ProviderPlan::new(args.fault_seed, args.no_panics), dedupe))
+            .await?
+            .url(),
     };
     let store = database::store(&args.database).await?;
     let service = Service {
         engine: engine(Arc::clone(&store), Duration::from_millis(args.lease_ms))?,
-        desk: Arc::new(Desk::new(Client::new(&provider_url)?, FaultPlan::new(args.fault_seed, false))),
+        desk: Arc::new(Desk::new(Client::new(&provider_url)?, FaultPlan::new(args.fault_seed, args.no_panics))),
         takeover: takeover(dedupe),
     };
     let server = Server::start(bind(args.listen).await?, service::router(service.clone()))?;
@@ -109,7 +117,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, AnyError> {
 }
 
 pub(crate) async fn provider(args: ProviderArgs) -> Result<ExitCode, AnyError> {
-    let signal = Signal::listen()?;
+    let signal = Interrupt::listen()?;
     let router = provider::router(ProviderPlan::new(args.fault_seed, false), args.dedupe == Switch::On);
     let server = Server::start(bind(args.listen).await?, router)?;
     println!("card provider on {}, its ledger at {}/ledger", server.url(), server.url());
@@ -156,40 +164,4 @@ fn curl(url: &str, body: impl Fn(&str) -> String) -> String {
     let key = KEY.get_or_init(Uuid::new_v4);
     let body = body(&format!("order-{}", &key.simple().to_string()[..8]));
     format!("curl -i {url}/v1/charges -H 'Idempotency-Key: {key}' -H 'Content-Type: application/json' -d '{body}'")
-}
-
-/// Ctrl-C or SIGTERM. Listened for from the start, so that none that comes early kills the process.
-pub(crate) struct Signal {
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Signal {
-    #[cfg(unix)]
-    pub(crate) fn listen() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    #[cfg(unix)]
-    pub(crate) async fn arrived(mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-
-    #[cfg(not(unix))]
-    pub(crate) fn listen() -> std::io::Result<Self> {
-        Ok(Self {})
-    }
-
-    #[cfg(not(unix))]
-    pub(crate) async fn arrived(self) {
-        if tokio::signal::ctrl_c().await.is_err() {
-            pending::<()>().await;
-        }
-    }
 }

@@ -168,4 +168,17 @@ mod tests {
         assert_eq!(doubles(2, 0, 2, 1, 0), 1, "money moved twice");
         assert_eq!(doubles(2, 0, 1, 1, 1), 1, "two runs at a time");
     }
+
+    #[test]
+    fn an_arrival_needs_an_owner_in_the_row() {
+        let doubles = |arrivals, refused, owners| {
+            let entry = Entry { arrivals, refused, executed: 1, amounts: vec![1] };
+            let explained = Explained { takeovers: owners - 1, overlaps: 0, owners: Some(owners) };
+            let entries = BTreeMap::from([("order".to_owned(), entry)]);
+            count_doubles(&entries, &HashMap::from([("order".to_owned(), explained)]))
+        };
+        assert_eq!(doubles(1, 0, 1), 0);
+        assert_eq!(doubles(2, 1, 3), 0, "an owner who never got to the provider");
+        assert_eq!(doubles(2, 1, 1), 1, "an owner calls once");
+    }
 }

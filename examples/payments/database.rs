@@ -69,10 +69,7 @@ impl Table {
     /// Every row, read in one statement.
     pub(crate) async fn rows(&self) -> Result<Rows, AnyError> {
         // The store has checked that the name is an identifier.
-        let sql = format!(
-            "SELECT scope, key, status = 'completed', attempt, unresolved FROM idem.\"{}\"",
-            self.name.replace('"', "")
-        );
+        let sql = format!("SELECT scope, key, status = 'completed', attempt, unresolved FROM idem.\"{}\"", self.name);
         let mut connection = PgConnection::connect(&self.url).await?;
         let rows: Vec<(String, String, bool, i32, i32)> =
             sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&mut connection).await?;

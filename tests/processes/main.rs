@@ -7,7 +7,11 @@
 //! | `killed.rs` | SIGKILL after the provider was charged |
 //! | `stopped.rs` | SIGSTOP past the lease, and SIGCONT after another one has answered |
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that meets an error has failed, and says with which seed"
+)]
 
 mod killed;
 mod stopped;

@@ -69,10 +69,12 @@ pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
         () = interrupt.arrived() => Err("interrupted".into()),
     };
     // Everything that was started went with the future that held it.
-    if let Some(table) = table {
-        table.close().await?;
-    }
-    ended
+    let closed = match table {
+        Some(table) => table.close().await,
+        None => Ok(()),
+    };
+    // What went wrong first is the reason for the rest.
+    ended.and_then(|code| closed.map(|()| code))
 }
 
 /// The service under test.

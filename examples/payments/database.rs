@@ -83,7 +83,12 @@ impl Table {
     /// Drops it, if it was made for this run.
     pub(crate) async fn close(self) -> Result<(), AnyError> {
         if self.own {
-            let sql = format!("DROP TABLE IF EXISTS idem.\"{0}\", idem.\"{0}_meta\", {1}", self.name, self.beside());
+            // A control may leave a transaction behind that hangs for a while.
+            let sql = format!(
+                "SET lock_timeout = '60s'; DROP TABLE IF EXISTS idem.\"{0}\", idem.\"{0}_meta\", {1}",
+                self.name,
+                self.beside()
+            );
             let mut connection = PgConnection::connect(&self.url).await?;
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
             connection.close().await?;

@@ -7,7 +7,7 @@ use crate::fault::{FaultPlan, ProviderPlan};
 use crate::provider;
 use crate::provider::client::Client;
 use crate::service::{self, Desk, Service};
-use crate::signal::Interrupt;
+use crate::signal::{self, Interrupt};
 use axum::Router;
 use idem_core::{Engine, Policy, Store, Takeover};
 use serde_json::json;
@@ -71,11 +71,7 @@ impl Server {
 pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, AnyError> {
     let signal = Interrupt::listen()?;
     if args.until_stdin_closes {
-        // A thread of its own, since nothing can end a read of it.
-        std::thread::spawn(|| {
-            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-            std::process::exit(3);
-        });
+        signal::end_with_parent()?;
     }
     let dedupe = args.provider_dedupe == Switch::On;
     let provider_url = match args.provider_url {

@@ -31,6 +31,19 @@ pub(crate) fn send(_: &Child, _: Signal) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "server processes need the signals of Unix"))
 }
 
+/// Ends this process at once when the one that started it is gone, and with it the other end of the standard input.
+pub(crate) fn end_with_parent() -> std::io::Result<()> {
+    // A process that is stopped cannot see the end of anything.
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    // Everywhere, and if the parent was gone before. A thread of its own, since nothing can end such a read.
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(3);
+    });
+    Ok(())
+}
+
 /// Ctrl-C or SIGTERM. Listened for from the start, so that none that comes early kills the process.
 pub(crate) struct Interrupt {
     #[cfg(unix)]

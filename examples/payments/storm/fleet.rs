@@ -1,5 +1,5 @@
 //! Real server processes on one database: this program again, as `payments serve`. None outlives the storm: a storm that ends in
-//! whatever way kills them, and one that is killed closes their standard input, at which they end.
+//! whatever way kills them, and if it is killed itself they end with it: see `end_with_parent`.
 
 use super::roster::Roster;
 use super::{DRAIN, LEASE};
@@ -119,8 +119,7 @@ impl Recipe {
     fn spawn(&self) -> Result<Member, AnyError> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        // Ctrl-C is for the storm. And if the storm is killed while one of them is stopped, the kernel wakes a group that has nobody
-        // left to wake it.
+        // Ctrl-C is for the storm.
         #[cfg(unix)]
         command.process_group(0);
         let mut child = command.spawn()?;

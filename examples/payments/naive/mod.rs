@@ -198,9 +198,10 @@ async fn perform(desk: &Desk, tenant: &str, path: &str, body: &[u8]) -> Result<A
     for point in [Point::AfterEffect, Point::AfterCheckpoint, Point::AtReceipt] {
         fault.strike(point).await.map_err(struck)?;
     }
+    let receipt = desk.receipt(&order.reference, run.number()).await;
     let answer = match kind {
-        Kind::Charge => handlers::charged(&Charge { id: done.id, order, refunded: 0 }, &desk.receipt()),
-        Kind::Refund => handlers::refunded(&order.reference, order.amount, &done, &desk.receipt()),
+        Kind::Charge => handlers::charged(&Charge { id: done.id, order, refunded: 0 }, &receipt),
+        Kind::Refund => handlers::refunded(&order.reference, order.amount, &done, &receipt),
     };
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
     let headers = answer.headers().filter_map(|(name, value)| match name {

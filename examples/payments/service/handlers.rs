@@ -82,8 +82,9 @@ async fn charge(
             done
         }
     };
+    let receipt = desk.receipt(&order.reference, operation.attempt()).await;
     fault.strike(Point::AtReceipt).await.map_err(struck)?;
-    Ok(charged(&Charge { id: done.id, order, refunded: 0 }, &desk.receipt()))
+    Ok(charged(&Charge { id: done.id, order, refunded: 0 }, &receipt))
 }
 
 pub(crate) async fn post_refund(State(service): State<Service>, request: HttpRequest) -> HttpResponse {
@@ -139,8 +140,9 @@ async fn refund(
             done
         }
     };
+    let receipt = desk.receipt(&wanted.charge, operation.attempt()).await;
     fault.strike(Point::AtReceipt).await.map_err(struck)?;
-    Ok(refunded(&wanted.charge, wanted.amount, &done, &desk.receipt()))
+    Ok(refunded(&wanted.charge, wanted.amount, &done, &receipt))
 }
 
 pub(crate) async fn get_charge(

@@ -39,7 +39,8 @@ impl Desk {
     }
 
     /// A new one for each run that gets to its answer, in whatever process: a second run could not answer with the same bytes.
-    pub(crate) fn receipt(&self) -> String {
+    pub(crate) async fn receipt(&self, order: &str, attempt: u32) -> String {
+        tokio::time::sleep(self.faults.receipt_time(order, attempt)).await;
         format!("rcpt_{}", Uuid::new_v4().simple())
     }
 }

@@ -96,6 +96,15 @@ impl FaultPlan {
             fault => fault,
         }
     }
+
+    /// How long the receipt takes to make. An owner that is stopped there has nothing left to do but to answer, and does so as soon as it
+    /// wakes: what it says then has to be refused.
+    pub(crate) fn receipt_time(&self, order: &str, attempt: u32) -> Duration {
+        let Some(seed) = self.seed else { return Duration::ZERO };
+        let mut rng = rng(seed, "receipt", order, attempt);
+        let slow = rng.random_range(0..4) == 0;
+        if slow { Duration::from_micros(rng.random_range(1_000..30_000)) } else { Duration::ZERO }
+    }
 }
 
 impl Fault {

@@ -7,18 +7,22 @@
 //! | `service/` | the service: its routes, its handlers, and how idem's outcomes become HTTP |
 //! | `provider/` | the card provider with its ledger, and the client that the handlers call it with |
 //! | `fault.rs` | which attempt fails how: a function of a seed, so that any process can tell |
+//! | `signal.rs` | signals, received and sent |
 //! | `storm/` | hostile clients and networks, and the checks of what they left |
 //! | `naive/` | the broken code of the articles, for the storm's controls |
+//! | `database.rs` | where the keys are kept: in this process or in PostgreSQL |
 //! | `serve.rs` | `payments serve`: start, the two `curl` lines, the way to stop |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program: what it prints is its answer")]
 
 mod cli;
 mod clock;
+mod database;
 mod fault;
 mod naive;
 mod provider;
 mod serve;
 mod service;
+mod signal;
 mod storm;
 
 use clap::Parser;

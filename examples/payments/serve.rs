@@ -2,13 +2,14 @@
 
 use crate::AnyError;
 use crate::cli::{ProviderArgs, ServeArgs, Switch};
+use crate::database;
 use crate::fault::{FaultPlan, ProviderPlan};
 use crate::provider;
 use crate::provider::client::Client;
 use crate::service::{self, Desk, Service};
+use crate::signal::{self, Interrupt};
 use axum::Router;
 use idem_core::{Engine, Policy, Store, Takeover};
-use idem_memory::MemoryStore;
 use serde_json::json;
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -68,18 +69,21 @@ impl Server {
 }
 
 pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, AnyError> {
-    let signal = Signal::listen()?;
+    let signal = Interrupt::listen()?;
+    if args.until_stdin_closes {
+        signal::end_with_parent()?;
+    }
     let dedupe = args.provider_dedupe == Switch::On;
     let provider_url = match args.provider_url {
         Some(url) => url,
-        None => {
-            Server::start_anywhere(provider::router(ProviderPlan::new(args.fault_seed, false), dedupe)).await?.url()
-        }
+        None => Server::start_anywhere(provider::router(ProviderPlan::new(args.fault_seed, args.no_panics), dedupe))
+            .await?
+            .url(),
     };
-    let store = Arc::new(MemoryStore::default());
+    let store = database::store(&args.database).await?;
     let service = Service {
         engine: engine(Arc::clone(&store), Duration::from_millis(args.lease_ms))?,
-        desk: Arc::new(Desk::new(Client::new(&provider_url)?, FaultPlan::new(args.fault_seed, false))),
+        desk: Arc::new(Desk::new(Client::new(&provider_url)?, FaultPlan::new(args.fault_seed, args.no_panics))),
         takeover: takeover(dedupe),
     };
     let server = Server::start(bind(args.listen).await?, service::router(service.clone()))?;
@@ -103,11 +107,13 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, AnyError> {
         "connections_closed": closed,
     });
     println!("{end}");
-    Ok(if stats.live == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    // In a database there may be leases of other processes.
+    let clean = if args.database.database_url.is_some() { drained.settled } else { stats.live == 0 };
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) async fn provider(args: ProviderArgs) -> Result<ExitCode, AnyError> {
-    let signal = Signal::listen()?;
+    let signal = Interrupt::listen()?;
     let router = provider::router(ProviderPlan::new(args.fault_seed, false), args.dedupe == Switch::On);
     let server = Server::start(bind(args.listen).await?, router)?;
     println!("card provider on {}, its ledger at {}/ledger", server.url(), server.url());
@@ -118,7 +124,7 @@ pub(crate) async fn provider(args: ProviderArgs) -> Result<ExitCode, AnyError> {
 }
 
 /// The engine of a service whose handlers take a second at most.
-pub(crate) fn engine(store: Arc<MemoryStore>, lease: Duration) -> Result<Engine, AnyError> {
+pub(crate) fn engine(store: Arc<dyn Store>, lease: Duration) -> Result<Engine, AnyError> {
     let policy = Policy::builder().with_lease(lease).with_max_run(lease * 2).with_max_attempts(10).build()?;
     Ok(Engine::builder(store).with_policy(policy).build()?)
 }
@@ -154,40 +160,4 @@ fn curl(url: &str, body: impl Fn(&str) -> String) -> String {
     let key = KEY.get_or_init(Uuid::new_v4);
     let body = body(&format!("order-{}", &key.simple().to_string()[..8]));
     format!("curl -i {url}/v1/charges -H 'Idempotency-Key: {key}' -H 'Content-Type: application/json' -d '{body}'")
-}
-
-/// Ctrl-C or SIGTERM. Listened for from the start, so that none that comes early kills the process.
-struct Signal {
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Signal {
-    #[cfg(unix)]
-    fn listen() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    #[cfg(unix)]
-    async fn arrived(mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-
-    #[cfg(not(unix))]
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {})
-    }
-
-    #[cfg(not(unix))]
-    async fn arrived(self) {
-        if tokio::signal::ctrl_c().await.is_err() {
-            pending::<()>().await;
-        }
-    }
 }

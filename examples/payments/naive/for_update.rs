@@ -5,7 +5,7 @@
 //! when it commits, the second gets `unique_violation`; when it rolls back, the second goes on. A transaction that is
 //! dropped, by a panic or because the client hung up, rolls back: the claim is gone, and the charge is not.
 
-use super::{Answer, Name, Row, UniqueViolations};
+use super::{Answer, Name, Row, Seen};
 use crate::service::problem::Problem;
 use axum::http::StatusCode;
 use axum::response::Response as HttpResponse;
@@ -31,7 +31,7 @@ type Table = Mutex<HashMap<Name, Slot>>;
 #[derive(Debug)]
 pub(super) struct ForUpdate {
     table: Arc<Table>,
-    violations: UniqueViolations,
+    seen: Seen,
 }
 
 /// An open transaction that has inserted one row.
@@ -48,8 +48,8 @@ fn lock(table: &Table) -> MutexGuard<'_, HashMap<Name, Slot>> {
 }
 
 impl ForUpdate {
-    pub(super) fn new(violations: UniqueViolations) -> Self {
-        Self { table: Arc::default(), violations }
+    pub(super) fn new(seen: Seen) -> Self {
+        Self { table: Arc::default(), seen }
     }
 
     pub(super) async fn run(
@@ -90,7 +90,7 @@ impl ForUpdate {
                         return Ok(Transaction { table, name, committed: false, _waited_for: sender });
                     }
                     Some(Slot::Committed(_)) => {
-                        self.violations.add();
+                        self.seen.add_violation();
                         return Err(failed("unique_violation"));
                     }
                     Some(Slot::Uncommitted(other)) => other.clone(),

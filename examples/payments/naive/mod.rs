@@ -1,24 +1,28 @@
-//! The broken code of the articles, over the same kind of in-memory map and in front of the same provider: the storm's controls.
+//! The broken code of the articles, in front of the same provider: the storm's controls.
 //! Do not copy it.
 //!
 //! | file | what it gets wrong |
 //! |---|---|
 //! | `lookup.rs` | looks the key up, runs, stores the answer afterwards: two copies at once both find nothing |
 //! | `for_update.rs` | locks a row that is not there, and claims in the transaction that the work is in |
+//! | `one_transaction.rs` | claims with the right insert, in the transaction that the work is in, on PostgreSQL |
 //!
-//! Neither passes a derived key to the provider, as the articles' code does not. What they do right is done right: the
+//! None passes a derived key to the provider, as the articles' code does not. What they do right is done right: the
 //! key is the tenant's, another request under it is refused with 422, and a stored answer is replayed verbatim.
 
 mod for_update;
 mod lookup;
+mod one_transaction;
 
+use crate::AnyError;
 use crate::cli::Naive;
+use crate::database::Table;
 use crate::fault::{Point, Struck};
 use crate::provider::client::ProviderError;
-use crate::provider::{Kind, Order};
+use crate::provider::{Charge, Kind, Order};
 use crate::service::handlers::{self, CHARGES, ChargeRequest, REFUNDS, RefundRequest};
 use crate::service::problem::Problem;
-use crate::service::{Desk, book, header, http};
+use crate::service::{Desk, header, http};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
@@ -28,8 +32,10 @@ use axum::routing::post;
 use bytes::Bytes;
 use for_update::ForUpdate;
 use lookup::Lookup;
+use one_transaction::OneTransaction;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// (tenant, key)
 type Name = (String, String);
@@ -52,19 +58,47 @@ struct Answer {
 enum Guard {
     Lookup(Lookup),
     ForUpdate(ForUpdate),
+    OneTransaction(OneTransaction),
 }
 
-/// How often the database reported a duplicate key to a client as an error of the server.
+/// What only a control shows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct UniqueViolations(Arc<AtomicU64>);
+pub(crate) struct Seen(Arc<Counts>);
 
-impl UniqueViolations {
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+#[derive(Debug, Default)]
+struct Counts {
+    violations: AtomicU64,
+    blocked: AtomicU64,
+    longest_wait_ms: AtomicU64,
+}
+
+/// No insert takes so long that nobody is in the way of, for want of a connection or for a claim that is not committed.
+const BLOCKED: Duration = Duration::from_millis(50);
+
+impl Seen {
+    /// How often the database reported a duplicate key to a client as an error of the server.
+    pub(crate) fn violations(&self) -> u64 {
+        self.0.violations.load(Ordering::Relaxed)
     }
 
-    fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    /// Requests that another one was in the way of, in the database.
+    pub(crate) fn blocked(&self) -> u64 {
+        self.0.blocked.load(Ordering::Relaxed)
+    }
+
+    /// The longest that one waited.
+    pub(crate) fn longest_wait_ms(&self) -> u64 {
+        self.0.longest_wait_ms.load(Ordering::Relaxed)
+    }
+
+    fn add_violation(&self) {
+        self.0.violations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn waited(&self, wait: Duration) {
+        self.0.blocked.fetch_add(u64::from(wait >= BLOCKED), Ordering::Relaxed);
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.0.longest_wait_ms.fetch_max(wait_ms, Ordering::Relaxed);
     }
 }
 
@@ -75,17 +109,26 @@ struct NaiveService {
 }
 
 /// The routes of the service, behind broken code.
-pub(crate) fn router(desk: Arc<Desk>, which: Naive, violations: UniqueViolations) -> Router {
+pub(crate) async fn router(
+    desk: Arc<Desk>,
+    which: Naive,
+    seen: &Seen,
+    table: Option<&Table>,
+) -> Result<Router, AnyError> {
     let guard = match which {
         Naive::Lookup => Guard::Lookup(Lookup::default()),
-        Naive::ForUpdate => Guard::ForUpdate(ForUpdate::new(violations)),
+        Naive::ForUpdate => Guard::ForUpdate(ForUpdate::new(seen.clone())),
+        Naive::OneTransaction => {
+            let table = table.ok_or("this control needs a database")?;
+            Guard::OneTransaction(OneTransaction::new(table, seen.clone()).await?)
+        }
     };
     let reading = crate::service::reading(Arc::clone(&desk));
-    Router::new()
+    Ok(Router::new()
         .route(CHARGES, post(answer))
         .route(REFUNDS, post(answer))
         .with_state(Arc::new(NaiveService { desk, guard }))
-        .merge(reading)
+        .merge(reading))
 }
 
 async fn answer(State(service): State<Arc<NaiveService>>, request: HttpRequest) -> Result<HttpResponse, Problem> {
@@ -97,6 +140,7 @@ async fn answer(State(service): State<Arc<NaiveService>>, request: HttpRequest) 
     match &service.guard {
         Guard::Lookup(lookup) => lookup.run(name, request, work).await,
         Guard::ForUpdate(for_update) => for_update.run(name, request, work).await,
+        Guard::OneTransaction(one_transaction) => one_transaction.run(name, request, work).await,
     }
 }
 
@@ -135,12 +179,13 @@ async fn perform(desk: &Desk, tenant: &str, path: &str, body: &[u8]) -> Result<A
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the receipt could not be made")
         }
     };
+    let account = tenant.to_owned();
     let (kind, order) = if path == CHARGES {
         let wanted: ChargeRequest = handlers::parse(body)?;
-        (Kind::Charge, Order { reference: wanted.order, amount: wanted.amount, currency: wanted.currency })
+        (Kind::Charge, Order { account, reference: wanted.order, amount: wanted.amount, currency: wanted.currency })
     } else {
         let wanted: RefundRequest = handlers::parse(body)?;
-        (Kind::Refund, Order { reference: wanted.charge, amount: wanted.amount, currency: wanted.currency })
+        (Kind::Refund, Order { account, reference: wanted.charge, amount: wanted.amount, currency: wanted.currency })
     };
     let journal = match kind {
         Kind::Charge => &desk.charge_runs,
@@ -153,22 +198,10 @@ async fn perform(desk: &Desk, tenant: &str, path: &str, body: &[u8]) -> Result<A
     for point in [Point::AfterEffect, Point::AfterCheckpoint, Point::AtReceipt] {
         fault.strike(point).await.map_err(struck)?;
     }
+    let receipt = desk.receipt(&order.reference, run.number()).await;
     let answer = match kind {
-        Kind::Charge => {
-            let charge = book::Charge {
-                id: done.id,
-                order: order.reference,
-                amount: order.amount,
-                currency: order.currency,
-                refunded: 0,
-            };
-            desk.book.enter(tenant, charge.clone());
-            handlers::charged(&charge, &desk.receipt())
-        }
-        Kind::Refund => {
-            desk.book.refund(&order.reference, &done.id, order.amount);
-            handlers::refunded(&order.reference, order.amount, &done, &desk.receipt())
-        }
+        Kind::Charge => handlers::charged(&Charge { id: done.id, order, refunded: 0 }, &receipt),
+        Kind::Refund => handlers::refunded(&order.reference, order.amount, &done, &receipt),
     };
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
     let headers = answer.headers().filter_map(|(name, value)| match name {

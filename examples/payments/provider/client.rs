@@ -1,7 +1,7 @@
 //! How the service calls the card provider, and what each way to fail means for the money.
 
 use super::ledger::Report;
-use super::{Done, Kind, Order};
+use super::{Charge, Done, Kind, Order};
 use reqwest::StatusCode;
 use std::time::Duration;
 
@@ -57,6 +57,24 @@ impl Client {
             StatusCode::SERVICE_UNAVAILABLE => Err(ProviderError::NothingDone),
             StatusCode::PAYMENT_REQUIRED => Err(ProviderError::Declined),
             _ => Err(ProviderError::Unknown),
+        }
+    }
+
+    /// A charge as it stands now, if there is one of this name in `account`.
+    pub(crate) async fn find(&self, account: &str, id: &str) -> Result<Option<Charge>, ProviderError> {
+        // Nothing is moved, so every failure is one with nothing done.
+        let nothing_done = |_| ProviderError::NothingDone;
+        let mut url = reqwest::Url::parse(&self.url).map_err(|_| ProviderError::NothingDone)?;
+        // The name comes from a client: as one segment it can name nothing but a charge.
+        url.path_segments_mut().map_err(nothing_done)?.pop_if_empty().extend(["charges", id]);
+        let answer = self.http.get(url).send().await.map_err(|_| ProviderError::NothingDone)?;
+        match answer.status() {
+            StatusCode::NOT_FOUND => Ok(None),
+            StatusCode::OK => {
+                let charge: Charge = answer.json().await.map_err(|_| ProviderError::NothingDone)?;
+                Ok((charge.order.account == account).then_some(charge))
+            }
+            _ => Err(ProviderError::NothingDone),
         }
     }
 

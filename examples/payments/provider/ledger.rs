@@ -1,6 +1,6 @@
 //! The provider's book: every arrival, written down before the provider's own dedupe looks at it, and everything that was done.
 
-use super::{CARD_LIMIT, Done, Kind, Order};
+use super::{CARD_LIMIT, Charge, Done, Kind, Order};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -46,6 +46,8 @@ pub(crate) struct Report {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     report: Report,
+    /// Every charge that was made, by its name.
+    charges: HashMap<String, Charge>,
     answers: HashMap<Vec<u8>, (Kind, Order, Answer)>,
 }
 
@@ -79,14 +81,15 @@ impl Ledger {
         {
             return if *known_kind == kind && *known == order { answer.clone() } else { Answer::OtherOrder };
         }
-        let answer = if order.amount > CARD_LIMIT { Answer::Declined } else { self.execute(kind, &order.reference) };
+        let answer = if order.amount > CARD_LIMIT { Answer::Declined } else { self.execute(kind, &order) };
         if let Some(key) = key {
             self.answers.insert(key, (kind, order, answer.clone()));
         }
         answer
     }
 
-    fn execute(&mut self, kind: Kind, reference: &str) -> Answer {
+    fn execute(&mut self, kind: Kind, order: &Order) -> Answer {
+        let reference = &order.reference;
         let prefix = match kind {
             Kind::Charge => "ch",
             Kind::Refund => "re",
@@ -97,7 +100,23 @@ impl Ledger {
             1 => format!("{prefix}_{reference}"),
             more => format!("{prefix}_{reference}_{more}"),
         };
+        match kind {
+            Kind::Charge => {
+                let charge = Charge { id: id.clone(), order: order.clone(), refunded: 0 };
+                self.charges.insert(id.clone(), charge);
+            }
+            Kind::Refund => {
+                if let Some(charge) = self.charges.get_mut(reference) {
+                    charge.refunded += order.amount;
+                }
+            }
+        }
         Answer::Done(Done { id })
+    }
+
+    /// A charge as it stands now.
+    pub(super) fn charge(&self, id: &str) -> Option<&Charge> {
+        self.charges.get(id)
     }
 
     pub(super) fn report(&self) -> &Report {
@@ -110,7 +129,7 @@ mod tests {
     use super::*;
 
     fn arrival(reference: &str, key: Option<&str>, refused: bool) -> Arrival {
-        let order = Order { reference: reference.into(), amount: 5, currency: "usd".into() };
+        let order = Order { account: "a".into(), reference: reference.into(), amount: 5, currency: "usd".into() };
         Arrival { kind: Kind::Charge, order, key: key.map(Into::into), refused }
     }
 

@@ -1,14 +1,14 @@
 //! A card provider: an HTTP server of its own with a ledger, latency, failures and idempotency keys, and the client that the
 //! payments service calls it with.
 //!
-//! `POST /charges` and `POST /refunds` take `{"reference", "amount", "currency"}`, with an optional `Idempotency-Key`. `GET /ledger` tells what
-//! arrived and what was done. An amount above [`CARD_LIMIT`] is declined.
+//! `POST /charges` and `POST /refunds` take an [`Order`], with an optional `Idempotency-Key`. `GET /charges/{id}` shows a charge as it stands
+//! now, `GET /ledger` what arrived and what was done. An amount above [`CARD_LIMIT`] is declined.
 
 pub(crate) mod client;
 pub(crate) mod ledger;
 
 use crate::fault::{ProviderFault, ProviderPlan};
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -23,6 +23,8 @@ pub(crate) const CARD_LIMIT: u64 = 1_000_000;
 /// What the provider is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
+    /// Whose money it is.
+    pub(crate) account: String,
     /// What the merchant calls it: an order for a charge, a charge for a refund.
     pub(crate) reference: String,
     pub(crate) amount: u64,
@@ -33,6 +35,15 @@ pub(crate) struct Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) id: String,
+}
+
+/// A charge as it stands now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Charge {
+    pub(crate) id: String,
+    #[serde(flatten)]
+    pub(crate) order: Order,
+    pub(crate) refunded: u64,
 }
 
 /// The two things that a provider does.
@@ -54,6 +65,7 @@ pub(crate) fn router(plan: ProviderPlan, dedupe: bool) -> Router {
     let provider = Arc::new(Provider { ledger: Mutex::default(), plan, dedupe });
     Router::new()
         .route("/charges", post(charge))
+        .route("/charges/{id}", get(find))
         .route("/refunds", post(refund))
         .route("/ledger", get(read))
         .with_state(provider)
@@ -65,6 +77,13 @@ async fn charge(State(provider): State<Arc<Provider>>, headers: HeaderMap, Json(
 
 async fn refund(State(provider): State<Arc<Provider>>, headers: HeaderMap, Json(order): Json<Order>) -> Response {
     provider.take(Kind::Refund, &headers, order).await
+}
+
+async fn find(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> Response {
+    match provider.ledger().charge(&id) {
+        Some(charge) => Json(charge).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 async fn read(State(provider): State<Arc<Provider>>) -> Response {

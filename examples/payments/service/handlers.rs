@@ -1,10 +1,10 @@
 //! What a charge and a refund do, step by step. Read [`charge`] first.
 
 use super::problem::Problem;
-use super::{Desk, Service, book, http};
+use super::{Desk, Service, http};
 use crate::fault::{Point, Struck};
 use crate::provider::client::ProviderError;
-use crate::provider::{Done, Kind, Order};
+use crate::provider::{Charge, Done, Kind, Order};
 use axum::Json;
 use axum::extract::{Path, Request as HttpRequest, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response as HttpResponse};
 use idem_core::machine::Previous;
 use idem_core::{Failure, Operation, Response};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub(crate) const CHARGES: &str = "/v1/charges";
@@ -65,7 +65,8 @@ async fn charge(
     let fault = desk.faults.of(&wanted.order, operation.attempt());
     fault.strike(Point::BeforeEffect).await.map_err(struck)?;
 
-    let order = Order { reference: wanted.order, amount: wanted.amount, currency: wanted.currency };
+    let ChargeRequest { order, amount, currency } = wanted;
+    let order = Order { account: tenant.to_owned(), reference: order, amount, currency };
     let done = match finished_by_another(&operation, "charged") {
         Some(done) => done,
         None => {
@@ -81,16 +82,9 @@ async fn charge(
             done
         }
     };
-    let charge = book::Charge {
-        id: done.id,
-        order: order.reference,
-        amount: order.amount,
-        currency: order.currency,
-        refunded: 0,
-    };
-    desk.book.enter(tenant, charge.clone());
+    let receipt = desk.receipt(&order.reference, operation.attempt()).await;
     fault.strike(Point::AtReceipt).await.map_err(struck)?;
-    Ok(charged(&charge, &desk.receipt()))
+    Ok(charged(&Charge { id: done.id, order, refunded: 0 }, &receipt))
 }
 
 pub(crate) async fn post_refund(State(service): State<Service>, request: HttpRequest) -> HttpResponse {
@@ -117,7 +111,7 @@ async fn refund(
     wanted: RefundRequest,
     operation: Operation,
 ) -> Result<Response, Failure<ProviderError>> {
-    if desk.book.find(tenant, &wanted.charge).is_none() {
+    if desk.provider.find(tenant, &wanted.charge).await.map_err(Failure::NoEffect)?.is_none() {
         // An answer like any other: a retry gets it again.
         return Err(Failure::Final(
             Response::new(404, r#"{"error":"no_such_charge"}"#).with_header("content-type", JSON),
@@ -130,8 +124,12 @@ async fn refund(
     let done = match finished_by_another(&operation, "refunded") {
         Some(done) => done,
         None => {
-            let order =
-                Order { reference: wanted.charge.clone(), amount: wanted.amount, currency: wanted.currency.clone() };
+            let order = Order {
+                account: tenant.to_owned(),
+                reference: wanted.charge.clone(),
+                amount: wanted.amount,
+                currency: wanted.currency.clone(),
+            };
             operation.begin_effect("refund").await?;
             let key = operation.derived_key("refund");
             let refunded = desk.provider.order(Kind::Refund, &order, Some(&key)).await;
@@ -142,19 +140,24 @@ async fn refund(
             done
         }
     };
-    desk.book.refund(&wanted.charge, &done.id, wanted.amount);
+    let receipt = desk.receipt(&wanted.charge, operation.attempt()).await;
     fault.strike(Point::AtReceipt).await.map_err(struck)?;
-    Ok(refunded(&wanted.charge, wanted.amount, &done, &desk.receipt()))
+    Ok(refunded(&wanted.charge, wanted.amount, &done, &receipt))
 }
 
 pub(crate) async fn get_charge(
     State(desk): State<Arc<Desk>>,
     headers: HeaderMap,
     Path(id): Path<String>,
-) -> Result<Json<book::Charge>, Problem> {
+) -> Result<Json<Value>, Problem> {
     let tenant = super::header::tenant(&headers)?;
-    let missing = || Problem::new(StatusCode::NOT_FOUND, "no-such-charge", "there is no such charge");
-    desk.book.find(tenant.as_str(), &id).map(Json).ok_or_else(missing)
+    // The provider has the charges of every process. A replay never looks there.
+    match desk.provider.find(tenant.as_str(), &id).await {
+        Ok(Some(charge)) => Ok(Json(shown(&charge))),
+        // Another tenant's does not exist.
+        Ok(None) => Err(Problem::new(StatusCode::NOT_FOUND, "no-such-charge", "there is no such charge")),
+        Err(_) => Err(Problem::new(StatusCode::BAD_GATEWAY, "provider-silent", "the card provider does not answer")),
+    }
 }
 
 /// What an earlier owner got done before it was lost.
@@ -195,15 +198,14 @@ pub(crate) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Prob
 
 const JSON: &str = "application/json";
 
-pub(crate) fn charged(charge: &book::Charge, receipt: &str) -> Response {
-    let body = json!({
-        "id": charge.id,
-        "order": charge.order,
-        "amount": charge.amount,
-        "currency": charge.currency,
-        "refunded": charge.refunded,
-        "receipt": receipt,
-    });
+fn shown(charge: &Charge) -> Value {
+    let Charge { id, order: Order { account: _, reference, amount, currency }, refunded } = charge;
+    json!({ "id": id, "order": reference, "amount": amount, "currency": currency, "refunded": refunded })
+}
+
+pub(crate) fn charged(charge: &Charge, receipt: &str) -> Response {
+    let mut body = shown(charge);
+    body["receipt"] = receipt.into();
     Response::new(201, body.to_string())
         .with_header("content-type", JSON)
         .with_header("location", format!("{CHARGES}/{}", charge.id))

@@ -6,10 +6,8 @@
 //! | `http.rs` | how a request becomes one for the engine, and an outcome becomes an answer |
 //! | `header.rs` | `Idempotency-Key` and tenant, out of a request's headers |
 //! | `problem.rs` | `application/problem+json` |
-//! | `book.rs` | the charges as they stand now |
 //! | `journal.rs` | every run of a handler, for the storm's checks |
 
-pub(crate) mod book;
 pub(crate) mod handlers;
 pub(crate) mod header;
 pub(crate) mod http;
@@ -21,38 +19,29 @@ use crate::provider::client::Client;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::{get, post};
-use book::Book;
 use idem_core::{Engine, Takeover};
 use journal::Journal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use uuid::Uuid;
 
 /// What every handler needs, whatever it is protected by.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) provider: Client,
-    pub(crate) book: Book,
     pub(crate) faults: FaultPlan,
     pub(crate) charge_runs: Journal,
     pub(crate) refund_runs: Journal,
-    receipts: AtomicU64,
 }
 
 impl Desk {
     pub(crate) fn new(provider: Client, faults: FaultPlan) -> Self {
-        Self {
-            provider,
-            book: Book::default(),
-            faults,
-            charge_runs: Journal::default(),
-            refund_runs: Journal::default(),
-            receipts: AtomicU64::new(0),
-        }
+        Self { provider, faults, charge_runs: Journal::default(), refund_runs: Journal::default() }
     }
 
-    /// A new number for each run that gets to its answer: a second run could not answer with the same bytes.
-    pub(crate) fn receipt(&self) -> String {
-        format!("rcpt_{}", self.receipts.fetch_add(1, Ordering::Relaxed) + 1)
+    /// A new one for each run that gets to its answer, in whatever process: a second run could not answer with the same bytes.
+    pub(crate) async fn receipt(&self, order: &str, attempt: u32) -> String {
+        tokio::time::sleep(self.faults.receipt_time(order, attempt)).await;
+        format!("rcpt_{}", Uuid::new_v4().simple())
     }
 }
 

@@ -2,9 +2,8 @@
 
 use super::client::ImpostorFate;
 use super::operation::{Ask, Past};
+use super::witness::{Explained, Witness};
 use crate::provider::ledger::{Entry, Report as Ledger};
-use crate::service::Desk;
-use crate::service::journal::Journal;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug)]
 pub(crate) struct Evidence<'a> {
     pub(crate) ledger: Ledger,
-    pub(crate) desk: &'a Desk,
+    pub(crate) witness: &'a Witness,
     pub(crate) pasts: &'a [Past],
     pub(crate) operations: u32,
     pub(crate) live_leases: u64,
@@ -26,11 +25,16 @@ pub(crate) struct Tally {
     /// Charges that the provider executed.
     pub(crate) charges: u32,
     /// Runs of the charge handler.
-    pub(crate) handler_runs: u32,
-    /// Runs after one whose outcome was unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) handler_runs: Option<u32>,
+    /// Owners of the keys of charges, each of whom runs the handler once at most: from the rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owners: Option<u32>,
+    /// Runs after one whose outcome was unknown. From the rows it is the least that there were: a verified failure clears the count.
     pub(crate) takeovers: u32,
     /// Runs after one that had done nothing.
-    pub(crate) retries: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retries: Option<u32>,
     /// Operations for which money moved more than once, or arrived at the provider without a lost owner that explains it, or ran twice at the
     /// same time.
     pub(crate) double_charges: u32,
@@ -40,7 +44,11 @@ pub(crate) struct Tally {
     pub(crate) wrong_replays: u32,
     /// Operations without an answer when no lease was in the way any more.
     pub(crate) wedged: u32,
-    pub(crate) panics: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) panics: Option<u32>,
+    /// Operations without a completed row of their own, and rows without an operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wrong_rows: Option<u32>,
     /// Requests for charges that arrived at the provider, before its own dedupe.
     pub(crate) arrivals: u32,
     /// Requests that took another's key and were not refused, or moved money.
@@ -60,34 +68,25 @@ pub(crate) struct Tally {
     pub(crate) drained: bool,
 }
 
-/// Runs of one order, as far as they explain what arrived at the provider.
-#[derive(Debug, Clone, Copy, Default)]
-struct Explained {
-    takeovers: u32,
-    overlaps: u32,
-}
-
 pub(crate) fn tally(evidence: &Evidence<'_>) -> Tally {
     let mut tally = Tally {
         operations: evidence.operations,
         live_leases: evidence.live_leases,
         drained: evidence.settled,
+        handler_runs: evidence.witness.handler_runs,
+        owners: evidence.witness.owners,
+        takeovers: evidence.witness.takeovers,
+        retries: evidence.witness.retries,
+        panics: evidence.witness.panics,
+        wrong_rows: evidence.witness.wrong_rows,
         ..Tally::default()
     };
     let charges = &evidence.ledger.charges;
     tally.charges = charges.values().map(|entry| entry.executed).sum();
     tally.arrivals = charges.values().map(|entry| entry.arrivals).sum();
     tally.refunds = evidence.ledger.refunds.values().map(|entry| entry.executed).sum();
-    let charge_runs = explained(&evidence.desk.charge_runs, |runs| {
-        tally.handler_runs += runs.runs;
-        tally.takeovers += runs.takeovers;
-        tally.retries += runs.retries;
-        tally.panics += runs.panics;
-    });
-    let refund_runs = explained(&evidence.desk.refund_runs, |runs| tally.panics += runs.panics);
-
-    tally.double_charges = count_doubles(charges, &charge_runs);
-    tally.double_refunds = count_doubles(&evidence.ledger.refunds, &refund_runs);
+    tally.double_charges = count_doubles(charges, &evidence.witness.charges);
+    tally.double_refunds = count_doubles(&evidence.ledger.refunds, &evidence.witness.refunds);
     for past in evidence.pasts {
         operation(&mut tally, past, charges.get(&past.plan.order));
     }
@@ -103,18 +102,13 @@ pub(crate) fn tally(evidence: &Evidence<'_>) -> Tally {
     tally
 }
 
-fn explained(journal: &Journal, mut count: impl FnMut(&crate::service::journal::Runs)) -> HashMap<String, Explained> {
-    let read = journal.read(|order, runs| {
-        count(runs);
-        (order.to_owned(), Explained { takeovers: runs.takeovers, overlaps: runs.overlaps })
-    });
-    read.into_iter().collect()
-}
-
 fn count_doubles(entries: &BTreeMap<String, Entry>, runs: &HashMap<String, Explained>) -> u32 {
     let is_double = |(order, entry): &(&String, &Entry)| {
-        let Explained { takeovers, overlaps } = runs.get(*order).copied().unwrap_or_default();
-        entry.executed > 1 || overlaps > 0 || entry.arrivals - entry.refused > 1 + takeovers
+        let Explained { takeovers, overlaps, owners } = runs.get(*order).copied().unwrap_or_default();
+        entry.executed > 1
+            || overlaps > 0
+            || entry.arrivals - entry.refused > 1 + takeovers
+            || owners.is_some_and(|owners| entry.arrivals > owners)
     };
     u32::try_from(entries.iter().filter(is_double).count()).unwrap_or(u32::MAX)
 }
@@ -162,7 +156,10 @@ mod tests {
         let doubles = |arrivals, refused, executed, takeovers, overlaps| {
             let entry = Entry { arrivals, refused, executed, amounts: vec![1] };
             let entries = BTreeMap::from([("order".to_owned(), entry)]);
-            count_doubles(&entries, &HashMap::from([("order".to_owned(), Explained { takeovers, overlaps })]))
+            count_doubles(
+                &entries,
+                &HashMap::from([("order".to_owned(), Explained { takeovers, overlaps, owners: None })]),
+            )
         };
         assert_eq!(doubles(1, 0, 1, 0, 0), 0);
         assert_eq!(doubles(2, 1, 1, 0, 0), 0);
@@ -170,5 +167,18 @@ mod tests {
         assert_eq!(doubles(2, 0, 1, 0, 0), 1, "an arrival that nothing explains");
         assert_eq!(doubles(2, 0, 2, 1, 0), 1, "money moved twice");
         assert_eq!(doubles(2, 0, 1, 1, 1), 1, "two runs at a time");
+    }
+
+    #[test]
+    fn an_arrival_needs_an_owner_in_the_row() {
+        let doubles = |arrivals, refused, owners| {
+            let entry = Entry { arrivals, refused, executed: 1, amounts: vec![1] };
+            let explained = Explained { takeovers: owners - 1, overlaps: 0, owners: Some(owners) };
+            let entries = BTreeMap::from([("order".to_owned(), entry)]);
+            count_doubles(&entries, &HashMap::from([("order".to_owned(), explained)]))
+        };
+        assert_eq!(doubles(1, 0, 1), 0);
+        assert_eq!(doubles(2, 1, 3), 0, "an owner who never got to the provider");
+        assert_eq!(doubles(2, 1, 1), 1, "an owner calls once");
     }
 }

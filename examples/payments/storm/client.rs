@@ -1,10 +1,12 @@
 //! A client: one key per operation, made before the first attempt; retries until it has the final answer; and remembers every answer.
 
 use super::plan::{Errand, Impostor, Plan, Way};
+use super::roster::Roster;
 use crate::service::handlers::{CHARGES, REFUNDS};
 use crate::service::http::REPLAYED;
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -13,6 +15,9 @@ use tokio::time::{sleep, timeout};
 /// What a server may take for an answer before a client goes away.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
+/// How often a client asks what a charge is now.
+const READS: u32 = 20;
+
 /// How often a client hears that an operation is abandoned before it believes it.
 const ABANDONED_ASKS: u32 = 3;
 
@@ -20,7 +25,7 @@ const ABANDONED_ASKS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
-    service: SocketAddr,
+    service: Arc<Roster>,
     proxy: SocketAddr,
     limits: Limits,
 }
@@ -92,7 +97,7 @@ impl Received {
 }
 
 impl Client {
-    pub(crate) fn new(service: SocketAddr, proxy: SocketAddr, limits: Limits) -> Result<Self, reqwest::Error> {
+    pub(crate) fn new(service: Arc<Roster>, proxy: SocketAddr, limits: Limits) -> Result<Self, reqwest::Error> {
         let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).retry(reqwest::retry::never()).build()?;
         Ok(Self { http, service, proxy, limits })
     }
@@ -145,13 +150,16 @@ impl Client {
 
     /// One try. `None` if no answer came.
     async fn send(&self, errand: &Errand, key: &str, way: Way) -> Option<Received> {
-        let (head, body) = (raw_head(self.service, errand, key), errand.body.as_bytes());
+        let service = self.service.next();
+        let (head, body) = (raw_head(service, errand, key), errand.body.as_bytes());
         match way {
-            Way::Straight => self.post(self.service, errand, key).await,
+            Way::Straight => self.post(service, errand, key).await,
             Way::Proxied => self.post(self.proxy, errand, key).await,
-            Way::Impatient(patience) => timeout(patience, self.post(self.service, errand, key)).await.ok().flatten(),
-            Way::Gone(after) => self.speak(&[head.as_bytes(), body].concat(), after).await,
-            Way::Half => self.speak(&[head.as_bytes(), &body[..body.len() / 2]].concat(), Duration::ZERO).await,
+            Way::Impatient(patience) => timeout(patience, self.post(service, errand, key)).await.ok().flatten(),
+            Way::Gone(after) => self.speak(service, &[head.as_bytes(), body].concat(), after).await,
+            Way::Half => {
+                self.speak(service, &[head.as_bytes(), &body[..body.len() / 2]].concat(), Duration::ZERO).await
+            }
         }
     }
 
@@ -182,8 +190,8 @@ impl Client {
     }
 
     /// Writes bytes and hangs up after a while, without reading.
-    async fn speak(&self, bytes: &[u8], gone_after: Duration) -> Option<Received> {
-        let mut stream = timeout(TIMEOUT, TcpStream::connect(self.service)).await.ok()?.ok()?;
+    async fn speak(&self, service: SocketAddr, bytes: &[u8], gone_after: Duration) -> Option<Received> {
+        let mut stream = timeout(TIMEOUT, TcpStream::connect(service)).await.ok()?.ok()?;
         timeout(TIMEOUT, stream.write_all(bytes)).await.ok()?.ok()?;
         sleep(gone_after).await;
         None
@@ -197,7 +205,7 @@ impl Client {
         key: &str,
         secrets: &[&str],
     ) -> ImpostorFate {
-        let service = self.service;
+        let service = self.service.next();
         let true_body = || plan.charge.body.clone();
         let (url, body) = match impostor {
             Impostor::Body => {
@@ -215,14 +223,28 @@ impl Client {
         };
         let body = String::from_utf8_lossy(&received.answer.body);
         let leaks = received.replayed || secrets.iter().any(|secret| body.contains(secret));
-        if received.answer.status == 422 && !leaks { ImpostorFate::Refused } else { ImpostorFate::Served }
+        match received.answer.status {
+            _ if leaks => ImpostorFate::Served,
+            422 => ImpostorFate::Refused,
+            // The service could not say. Had it moved money, the ledger would.
+            500.. => ImpostorFate::Unheard,
+            _ => ImpostorFate::Served,
+        }
     }
 
     /// What the service says a charge is now: how much of it was refunded.
     pub(crate) async fn refunded(&self, tenant: &str, charge: &str) -> Option<u64> {
-        let url = format!("http://{}{CHARGES}/{charge}", self.service);
-        let response = self.http.get(url).bearer_auth(tenant).send().await.ok()?.error_for_status().ok()?;
-        response.json::<serde_json::Value>().await.ok()?["refunded"].as_u64()
+        for tries in 1..=READS {
+            let url = format!("http://{}{CHARGES}/{charge}", self.service.next());
+            let response = self.http.get(url).bearer_auth(tenant).send().await;
+            if let Ok(response) = response.and_then(reqwest::Response::error_for_status)
+                && let Ok(charge) = response.json::<serde_json::Value>().await
+            {
+                return charge["refunded"].as_u64();
+            }
+            sleep(self.pause(tries, None)).await;
+        }
+        None
     }
 }
 

@@ -1,5 +1,5 @@
 //! `payments storm`: starts provider, service and proxy on real sockets, drives them as hostile clients and networks do, and checks what
-//! they left.
+//! they left. `README.md` says what is counted.
 //!
 //! | file | holds |
 //! |---|---|
@@ -7,38 +7,51 @@
 //! | `client.rs` | how a client asks, retries and listens |
 //! | `proxy.rs` | a proxy that re-sends POSTs unseen |
 //! | `operation.rs` | one operation from its first request to its last replay |
+//! | `here.rs` | the service in this process |
+//! | `fleet.rs` | the service in several processes of its own |
+//! | `chaos.rs` | kills and pauses them |
+//! | `roster.rs` | where the service is |
+//! | `traffic.rs` | what arrives at a service in this process |
+//! | `witness.rs` | what is known of the runs of the handlers |
 //! | `check.rs` | ledger, runs and answers against each other |
 //! | `report.rs` | the last line |
 
+mod chaos;
 mod check;
 mod client;
+mod fleet;
+mod here;
 mod operation;
 mod plan;
 mod proxy;
 mod report;
+mod roster;
+mod traffic;
+mod witness;
 
 use crate::AnyError;
 use crate::cli::{StormArgs, Switch};
-use crate::fault::{FaultPlan, ProviderPlan};
-use crate::naive::{self, UniqueViolations};
+use crate::database::{self, Table};
+use crate::fault::ProviderPlan;
+use crate::naive::Seen;
 use crate::provider;
 use crate::provider::client::Client as ProviderClient;
-use crate::serve::{Server, engine, takeover};
-use crate::service::{self, Desk, Service};
-use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
+use crate::serve::Server;
+use crate::signal::Interrupt;
+use chaos::Chaos;
 use client::{Client, Limits};
-use idem_core::Store;
-use idem_memory::MemoryStore;
+use fleet::Fleet;
+use here::Here;
 use operation::Past;
 use plan::Weather;
 use proxy::Proxy;
+use roster::Roster;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use witness::Witness;
 
 /// The shortest lease that a policy allows.
 const LEASE: Duration = Duration::from_secs(1);
@@ -48,33 +61,73 @@ const STEP: Duration = Duration::from_millis(500);
 const DRAIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
+    let interrupt = Interrupt::listen()?;
+    args.check()?;
+    let table = Table::of(&args.database);
+    let ended = tokio::select! {
+        ended = run(&args, table.as_ref()) => ended,
+        () = interrupt.arrived() => Err("interrupted".into()),
+    };
+    // Everything that was started went with the future that held it.
+    let closed = match table {
+        Some(table) => table.close().await,
+        None => Ok(()),
+    };
+    // What went wrong first is the reason for the rest.
+    ended.and_then(|code| closed.map(|()| code))
+}
+
+/// The service under test.
+#[derive(Debug)]
+enum Site<'a> {
+    Here(Here),
+    Fleet(Fleet, &'a Table),
+}
+
+async fn run(args: &StormArgs, table: Option<&Table>) -> Result<ExitCode, AnyError> {
     let seed = args.seed.unwrap_or_else(plan::fresh_seed);
     println!("storm of {} operations, {} at a time, seed {seed}", args.operations, args.concurrency);
     let began = crate::clock::now();
 
-    let dedupe = args.provider_dedupe == Switch::On;
+    let store = database::store(&table.map(Table::args).unwrap_or_default()).await?;
+    if store.stats().await?.total() > 0 {
+        return Err("the table is not empty: name another, or none".into());
+    }
     let provider_plan = ProviderPlan::new(Some(seed), args.no_panics);
-    let provider = Server::start_anywhere(provider::router(provider_plan, dedupe)).await?;
-    let provider = ProviderClient::new(&provider.url())?;
-    let desk = Arc::new(Desk::new(provider.clone(), FaultPlan::new(Some(seed), args.no_panics)));
-    let store = Arc::new(MemoryStore::default());
-    let engine = engine(Arc::clone(&store), LEASE)?;
-    let violations = UniqueViolations::default();
-    let router = match args.naive {
-        Some(which) => naive::router(Arc::clone(&desk), which, violations.clone()),
-        None => {
-            let desk = Arc::clone(&desk);
-            service::router(Service { engine: engine.clone(), desk, takeover: takeover(dedupe) })
+    let provider = provider::router(provider_plan, args.provider_dedupe == Switch::On);
+    let provider_url = Server::start_anywhere(provider).await?.url();
+    let provider = ProviderClient::new(&provider_url)?;
+    let (site, roster) = match table {
+        Some(table) if args.processes > 0 => {
+            let fleet = Fleet::start(args, seed, &provider_url, table).await?;
+            let roster = Arc::clone(fleet.roster());
+            (Site::Fleet(fleet, table), roster)
+        }
+        table => {
+            let here = Here::start(args, seed, &provider, Arc::clone(&store), table).await?;
+            let roster = Arc::new(Roster::new(vec![here.address()]));
+            (Site::Here(here), roster)
         }
     };
-    let traffic = Arc::new(Traffic::default());
-    let service = Server::start_anywhere(counted(router, &traffic)).await?;
-    let proxy = Proxy::new(service.address, seed);
+    let proxy = Proxy::new(Arc::clone(&roster), seed);
     let proxy_server = Server::start_anywhere(proxy.router()).await?;
 
-    let client = Arc::new(Client::new(service.address, proxy_server.address, limits(&args))?);
+    let client = Arc::new(Client::new(roster, proxy_server.address, limits(args))?);
     let weather = Weather { seed, key_per_attempt: args.key_per_attempt };
-    let mut pasts = drive(&client, weather, &args).await;
+    let (mut pasts, struck) = match &site {
+        Site::Here(_) => (drive(&client, weather, args).await, None),
+        Site::Fleet(fleet, _) => {
+            let chaos = Chaos::new(args, seed);
+            let (over, until) = watch::channel(());
+            let driven = async {
+                let pasts = drive(&client, weather, args).await;
+                over.send_replace(());
+                Ok(pasts)
+            };
+            let (pasts, struck) = tokio::try_join!(driven, chaos.rage(fleet, &until))?;
+            (pasts, Some(struck))
+        }
+    };
     println!("every client is done after {:.1?}; now each asks once more", began.elapsed());
     // Whoever has no answer yet waits until no lease can be in its way.
     if pasts.iter().any(|past| !past.is_acknowledged()) {
@@ -82,19 +135,28 @@ pub(crate) async fn storm(args: StormArgs) -> Result<ExitCode, AnyError> {
     }
     pasts = ask_again(&client, pasts, args.concurrency).await;
 
-    let drained = engine.drain(DRAIN).await;
+    let (settled, arrived, witness, seen) = match &site {
+        Site::Here(here) => {
+            let settled = here.stop().await;
+            (settled, Some(here.traffic.counts()), Witness::of_journals(&here.desk), here.seen.clone())
+        }
+        Site::Fleet(fleet, table) => {
+            let settled = fleet.stop().await?;
+            (settled, None, Witness::of_rows(table.rows().await?, &pasts), Seen::default())
+        }
+    };
     let evidence = check::Evidence {
         ledger: provider.ledger().await?,
-        desk: &desk,
+        witness: &witness,
         pasts: &pasts,
         operations: args.operations,
         live_leases: store.stats().await?.live,
-        settled: drained.settled,
+        settled,
     };
     let tally = check::tally(&evidence);
-    let controls = report::Controls::of(&args, violations.count());
-    let network = report::Network { arrived: traffic.counts(), resent_unseen: proxy.resent() };
-    let report = report::Report { seed, elapsed: began.elapsed(), tally: &tally, network, controls };
+    let controls = report::Controls::of(args, seen);
+    let network = report::Network { arrived, resent_unseen: proxy.resent() };
+    let report = report::Report { seed, elapsed: began.elapsed(), tally: &tally, network, struck, controls };
     let failed = report.failed_checks();
     println!("{}", if failed.is_empty() { "every check holds".to_owned() } else { format!("FAILED: {failed:?}") });
     println!("{}", report.line()?);
@@ -152,47 +214,4 @@ async fn collect(at_work: &mut JoinSet<Past>, pasts: &mut Vec<Past>) {
         Some(Err(stopped)) => println!("a client failed: {stopped}"),
         None => {}
     }
-}
-
-/// What arrived at the service, and what it answered while somebody was there to be told.
-#[derive(Debug, Default)]
-struct Traffic {
-    requests: AtomicU64,
-    replays: AtomicU64,
-    in_progress: AtomicU64,
-    mismatches: AtomicU64,
-    server_errors: AtomicU64,
-}
-
-impl Traffic {
-    fn counts(&self) -> report::Arrived {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        report::Arrived {
-            requests: count(&self.requests),
-            replays: count(&self.replays),
-            in_progress: count(&self.in_progress),
-            mismatches: count(&self.mismatches),
-            server_errors: count(&self.server_errors),
-        }
-    }
-}
-
-fn counted(router: Router, traffic: &Arc<Traffic>) -> Router {
-    let traffic = Arc::clone(traffic);
-    router.layer(from_fn(move |request: Request, next: Next| {
-        let traffic = Arc::clone(&traffic);
-        async move {
-            let add = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-            add(&traffic.requests);
-            let response = next.run(request).await;
-            match response.status().as_u16() {
-                _ if response.headers().contains_key(service::http::REPLAYED) => add(&traffic.replays),
-                409 => add(&traffic.in_progress),
-                422 => add(&traffic.mismatches),
-                500.. => add(&traffic.server_errors),
-                _ => 0,
-            };
-            response
-        }
-    }))
 }

@@ -50,12 +50,17 @@ impl Ask {
         }
     }
 
+    /// The tenant and the key that its row is under.
+    pub(crate) fn identity(&self) -> (String, String) {
+        (self.errand.tenant.clone(), self.errand.key(0, 1))
+    }
+
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.acknowledged_under.is_some()
     }
 
     /// The name of what was made, out of the first answer that has one.
-    fn made(&self) -> Option<String> {
+    pub(crate) fn made(&self) -> Option<String> {
         let created = self.answers.iter().find(|received| received.answer.status == 201)?;
         let body: serde_json::Value = serde_json::from_slice(&created.answer.body).ok()?;
         Some(body["id"].as_str()?.to_owned())

@@ -1,6 +1,7 @@
 //! A proxy on a socket of its own that does what meshes are configured to do: when the connection to the service breaks after a POST was
 //! sent, it sends the POST again. Here it breaks that connection itself. The client sees one request and one answer.
 
+use super::roster::Roster;
 use crate::AnyError;
 use crate::fault::rng;
 use axum::Router;
@@ -13,7 +14,6 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use rand::RngExt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,14 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    upstream: SocketAddr,
+    upstream: Arc<Roster>,
     seed: u64,
     seen: AtomicU32,
     resent: AtomicU64,
 }
 
 impl Proxy {
-    pub(crate) fn new(upstream: SocketAddr, seed: u64) -> Arc<Self> {
+    pub(crate) fn new(upstream: Arc<Roster>, seed: u64) -> Arc<Self> {
         Arc::new(Self { upstream, seed, seen: AtomicU32::new(0), resent: AtomicU64::new(0) })
     }
 
@@ -47,7 +47,7 @@ impl Proxy {
 
     /// Sends one copy on a connection of its own, which is closed when this future is done or dropped.
     async fn send(&self, parts: &Parts, body: &Bytes) -> Result<Response, AnyError> {
-        let stream = TcpStream::connect(self.upstream).await?;
+        let stream = TcpStream::connect(self.upstream.next()).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let exchange = async {
             let request = Request::from_parts(parts.clone(), Full::new(body.clone()));

@@ -73,10 +73,7 @@ impl Service {
 
     /// Sends SIGTERM and waits for the end: exit status, the last line, and all that it printed and logged.
     pub(crate) fn terminate(mut self) -> (ExitStatus, Value, String) {
-        // The shell's own `kill`: a small Debian has no other.
-        let kill =
-            Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status().expect("sh runs");
-        assert!(kill.success());
+        signal(self.child.id(), "TERM");
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).expect("text");
         let status = self.child.wait().expect("it ends");
@@ -100,6 +97,75 @@ impl Drop for Service {
     }
 }
 
+/// A `payments` that is running and is not asked to stop; dropped, it is killed.
+pub(crate) struct Running(Child);
+
+impl Running {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self(
+            payments().args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts"),
+        )
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.id(), name);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A `payments provider` on a free port.
+pub(crate) struct Provider {
+    _running: Running,
+    pub(crate) url: String,
+}
+
+impl Provider {
+    pub(crate) fn start() -> Self {
+        let mut running = Running::start(&["provider", "--listen", "127.0.0.1:0"]);
+        let mut line = String::new();
+        let stdout = running.0.stdout.as_mut().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("text");
+        let url = line.strip_prefix("card provider on ").and_then(|rest| rest.split(',').next()).expect("an address");
+        Self { url: url.to_owned(), _running: running }
+    }
+}
+
+/// Sends a signal.
+fn signal(id: u32, name: &str) {
+    // The shell's own `kill`: a small Debian has no other.
+    let kill = Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status().expect("sh runs");
+    assert!(kill.success());
+}
+
+/// The processes that a process started, as Linux tells.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").expect("Linux").flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(|id| stat(*id).is_some_and(|(_, its_parent)| its_parent == parent)).collect()
+}
+
+/// The letter of a process's state, if there is one; `T` is stopped.
+pub(crate) fn state(id: u32) -> Option<char> {
+    stat(id).map(|(state, _)| state)
+}
+
+fn stat(id: u32) -> Option<(char, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name stands in brackets and may hold anything, also brackets.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
 /// Sends bytes and reads until the other side closes.
 pub(crate) fn exchange(address: SocketAddr, request: &[u8]) -> (u16, String) {
     let Ok(mut stream) = TcpStream::connect(address) else { return (0, String::new()) };
@@ -111,6 +177,17 @@ pub(crate) fn exchange(address: SocketAddr, request: &[u8]) -> (u16, String) {
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
     (status, answer)
+}
+
+/// A GET with these header lines; the connection closes after the answer.
+pub(crate) fn get(path: &str, header_lines: &[&[u8]]) -> Vec<u8> {
+    let mut request = format!("GET {path} HTTP/1.1\r\nhost: payments\r\nconnection: close\r\n").into_bytes();
+    for line in header_lines {
+        request.extend_from_slice(line);
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    request
 }
 
 /// A POST with these header lines (bytes as they are) and this body; the connection closes after the answer.

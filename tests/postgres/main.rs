@@ -3,4 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod conformance;
+mod lost_replies;
 mod support;
+mod tap;
+mod wire;

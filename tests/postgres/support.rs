@@ -1,8 +1,12 @@
 //! A store in a table of its own, on a server that the tests of this process share.
 
+use idem_core::{
+    Begun, Engine, Fingerprint, Identity, Key, Lease, Policy, Record, Request, Response, Scope, Store, Takeover,
+};
 use idem_postgres::{PostgresConfig, PostgresStore};
 use idem_tests::rig::postgres::{Database, Postgres, Version, shared};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tokio::sync::OnceCell;
 
 /// A name for a table that no other test of this process uses.
@@ -51,6 +55,14 @@ impl Shared {
         url
     }
 
+    /// The name of a fresh table that is there.
+    pub(crate) async fn table(&self) -> String {
+        let table = fresh_table();
+        let config = PostgresConfig::from_url(self.url().await).unwrap().with_table(&table).unwrap();
+        PostgresStore::migrate(&config).await.unwrap();
+        table
+    }
+
     pub(crate) async fn config(&self) -> PostgresConfig {
         PostgresConfig::from_url(self.url().await).unwrap().with_table(&fresh_table()).unwrap()
     }
@@ -60,4 +72,44 @@ impl Shared {
 pub(crate) async fn fresh(config: PostgresConfig) -> PostgresStore {
     PostgresStore::migrate(&config).await.unwrap();
     PostgresStore::connect(config).await.unwrap()
+}
+
+/// A policy whose leases are short, so that a claim that nobody holds would show as a takeover within a test's time.
+pub(crate) fn policy() -> Policy {
+    let policy = Policy::builder().with_lease(LEASE).with_max_run(Duration::from_secs(60));
+    policy.with_statement_deadline(Duration::from_secs(2)).build().unwrap()
+}
+
+/// The lease of [`policy`].
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+
+/// An engine without a sweeper, whose statements nobody would expect.
+pub(crate) fn engine(store: &PostgresStore) -> Engine {
+    Engine::builder(store.clone()).with_policy(policy()).without_sweeper().build().unwrap()
+}
+
+pub(crate) fn identity(key: &str) -> Identity {
+    Identity::new(Scope::new("acct_1").unwrap(), Key::new(key).unwrap())
+}
+
+pub(crate) fn request(key: &str) -> Request {
+    let identity = identity(key);
+    let fingerprint = Fingerprint::builder("POST /charges").json(b"{\"amount\":1}").finish().unwrap();
+    Request::new(identity.scope().clone(), identity.key().clone(), fingerprint, Takeover::Resume)
+}
+
+pub(crate) fn answer(text: &str) -> Response {
+    Response::new(201, text.to_owned()).with_header("location", "/charges/1")
+}
+
+/// The record of a key, as a store sees it that nobody disturbs.
+pub(crate) async fn record(store: &PostgresStore, key: &str) -> Option<Record> {
+    store.load(&identity(key)).await.unwrap().record.map(|record| *record)
+}
+
+pub(crate) async fn acquired(engine: &Engine, key: &str) -> Lease {
+    match engine.begin(request(key)).await {
+        Ok(Begun::Acquired(lease)) => lease,
+        other => panic!("{key} was to be granted: {other:?}"),
+    }
 }

@@ -4,10 +4,13 @@
 //! what came of it. An exchange's length and its message boundaries are learned once, on a warm connection. The fresh claim and the
 //! completion are cut at every byte; the others at every message boundary, one byte before and after each, and a sample between them.
 
-use crate::support::{LEASE, Shared, acquired, answer, engine, record, request};
+use crate::support::{LEASE, Shared, acquired, answer, claim, engine, record, request};
 use crate::tap::{Heard, Tap, message_ends};
-use idem_core::machine::Previous;
-use idem_core::{Begun, Engine, Lease, Record, RecoveryPoint, Settlement, State, Status};
+use idem_core::machine::{Change, Previous};
+use idem_core::store::{Inserted, Swapped};
+use idem_core::{
+    Begun, Engine, Error, Lease, Record, RecoveryPoint, Settlement, State, Status, Store, Timestamp, WriteOutcome,
+};
 use idem_postgres::{PostgresConfig, PostgresStore};
 use idem_tests::rig::postgres::Version;
 use idem_tests::rig::proxy::{Cut, Direction, Proxy};
@@ -50,7 +53,8 @@ enum Known {
 
 /// One connection through a proxy or a tap, and a store that nobody disturbs, over the same table.
 struct Lane {
-    /// Behind what disturbs.
+    /// Behind what disturbs, as the engine over it.
+    store: PostgresStore,
     engine: Engine,
     direct: PostgresStore,
     direct_engine: Engine,
@@ -63,9 +67,9 @@ impl Lane {
         let url = SHARED.url().await;
         let behind = config(&with_address(url, address)).with_transaction_pooler(simple);
         // Unchecked: the check would be one more statement.
-        let engine = engine(&PostgresStore::unchecked(behind).unwrap());
+        let store = PostgresStore::unchecked(behind).unwrap();
         let direct = PostgresStore::unchecked(config(url)).unwrap();
-        Self { engine, direct_engine: crate::support::engine(&direct), direct }
+        Self { engine: engine(&store), direct_engine: engine(&direct), store, direct }
     }
 
     async fn record(&self, key: &str) -> Record {
@@ -319,4 +323,71 @@ cuts! {
     an_abandoned_lease: Abandon, false, SAMPLE;
     a_fresh_claim_as_a_simple_query: FreshClaim, true, SAMPLE;
     a_completion_as_a_simple_query: Completion, true, SAMPLE;
+}
+
+/// Without an engine: an error that says "not applied" is true, and an answer is too.
+async fn a_stores_word_is_true(simple: bool) {
+    let proxy = Proxy::start(&SHARED.server().await.address()).await;
+    let lane = Lane::new(&proxy.address(), &SHARED.table().await, simple).await;
+    let mut seen = BTreeSet::new();
+    for operation in [Operation::FreshClaim, Operation::Completion] {
+        let heard = learn(operation, simple).await;
+        for (direction, stream) in [(Direction::ToServer, &heard.to_server), (Direction::ToClient, &heard.to_client)] {
+            for bytes in places(stream, SAMPLE) {
+                let key = format!("{operation:?}-{direction:?}-{bytes}");
+                let _ready = lane.warm_up(operation, &key).await;
+                let claim = claim(&key);
+                let change = (operation == Operation::Completion).then(|| Change::Complete {
+                    response: answer(&key),
+                    expires_at: Timestamp::from_micros(i64::MAX / 4),
+                });
+                let mut expected = None;
+                if change.is_some() {
+                    let Inserted::Won(version) = lane.direct.insert(&claim).await.unwrap() else { panic!("{key}") };
+                    expected = Some(version);
+                }
+                proxy.cut_after(direction, bytes as u64, Cut::Finish);
+                let told = match (&change, &expected) {
+                    (Some(change), Some(expected)) => {
+                        let swapped = lane.store.swap(claim.identity(), expected, change).await;
+                        swapped.map(|swapped| matches!(swapped, Swapped::Applied))
+                    }
+                    _ => lane.store.insert(&claim).await.map(|inserted| matches!(inserted, Inserted::Won(_))),
+                };
+                let found = record(&lane.direct, &key).await;
+                let applied = match operation {
+                    Operation::FreshClaim => found.is_some(),
+                    _ => found.unwrap().status() == Status::Completed,
+                };
+                match &told {
+                    Ok(told) => assert!(*told && applied, "{key}: told {told}, found {applied}"),
+                    Err(error) if error.write_outcome() == WriteOutcome::NotApplied => {
+                        assert!(!applied, "{key}: {error}")
+                    }
+                    Err(error) => assert!(error.is_transient(), "{key}: {error:?}"),
+                }
+                seen.insert((told_as(&told), applied));
+            }
+        }
+    }
+    // Cut after the last byte, before the commit, and after it.
+    assert_eq!(seen, BTreeSet::from([("applied", true), ("unknown", false), ("unknown", true)]));
+}
+
+fn told_as(told: &Result<bool, Error>) -> &'static str {
+    match told {
+        Ok(_) => "applied",
+        Err(error) if error.write_outcome() == WriteOutcome::NotApplied => "not applied",
+        Err(_) => "unknown",
+    }
+}
+
+#[tokio::test]
+async fn a_stores_word_is_true_about_prepared_statements() {
+    a_stores_word_is_true(false).await;
+}
+
+#[tokio::test]
+async fn a_stores_word_is_true_about_simple_queries() {
+    a_stores_word_is_true(true).await;
 }

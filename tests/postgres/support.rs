@@ -1,7 +1,7 @@
 //! A store in a table of its own, on a server that the tests of this process share.
 
 use idem_core::{
-    Begun, Engine, Fingerprint, Identity, Key, Lease, Policy, Record, Request, Response, Scope, Store, Takeover,
+    Begun, Claim, Engine, Fingerprint, Identity, Key, Lease, Policy, Record, Request, Response, Scope, Store, Takeover,
 };
 use idem_postgres::{PostgresConfig, PostgresStore};
 use idem_tests::rig::postgres::{Database, Postgres, Version, shared};
@@ -96,6 +96,12 @@ pub(crate) fn request(key: &str) -> Request {
     let identity = identity(key);
     let fingerprint = Fingerprint::builder("POST /charges").json(b"{\"amount\":1}").finish().unwrap();
     Request::new(identity.scope().clone(), identity.key().clone(), fingerprint, Takeover::Resume)
+}
+
+/// A claim for a test that talks to a store without an engine.
+pub(crate) fn claim(key: &str) -> Claim {
+    let fingerprint = Fingerprint::builder("POST /charges").json(b"{\"amount\":1}").finish().unwrap();
+    Claim::under(&policy(), identity(key), fingerprint, Takeover::Resume)
 }
 
 pub(crate) fn answer(text: &str) -> Response {

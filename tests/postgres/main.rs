@@ -3,7 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod conformance;
+mod connections;
+mod load;
 mod lost_replies;
+mod startup;
 mod support;
 mod tap;
 mod wire;

@@ -5,9 +5,13 @@ use idem_core::{
 };
 use idem_postgres::{PostgresConfig, PostgresStore};
 use idem_tests::rig::postgres::{Database, Postgres, Version, shared};
+use idem_tests::rig::proxy::Proxy;
+use sqlx::AssertSqlSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// A name for a table that no other test of this process uses.
 pub(crate) fn fresh_table() -> String {
@@ -118,4 +122,55 @@ pub(crate) async fn acquired(engine: &Engine, key: &str) -> Lease {
         Ok(Begun::Acquired(lease)) => lease,
         other => panic!("{key} was to be granted: {other:?}"),
     }
+}
+
+/// The time by which a test measures how long something took.
+#[expect(clippy::disallowed_methods, reason = "real servers take real time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// A database of a test's own, for tests that look at its connections, with one table.
+pub(crate) struct Own {
+    pub(crate) server: &'static Postgres,
+    pub(crate) database: Database,
+}
+
+impl Own {
+    pub(crate) async fn new() -> Self {
+        let server = shared(Version::Any).await;
+        let own = Self { server, database: server.database().await };
+        PostgresStore::migrate(&own.config()).await.unwrap();
+        own
+    }
+
+    pub(crate) fn config(&self) -> PostgresConfig {
+        PostgresConfig::from_url(self.database.url()).unwrap()
+    }
+
+    /// The same through a proxy.
+    pub(crate) fn config_by(&self, proxy: &Proxy) -> PostgresConfig {
+        PostgresConfig::from_url(&proxy.url(self.database.url())).unwrap()
+    }
+
+    /// How many connections of idem's the database has that fulfil a condition on `pg_stat_activity`.
+    pub(crate) async fn connections(&self, condition: &str) -> i64 {
+        let query = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name = 'idem' AND ({condition})"
+        );
+        let mut client = self.server.client().await;
+        sqlx::query_scalar(AssertSqlSafe(query)).bind(self.database.name()).fetch_one(&mut client).await.unwrap()
+    }
+}
+
+/// All results, or the first panic.
+pub(crate) async fn all<T: 'static>(mut tasks: JoinSet<T>) -> Vec<T> {
+    let mut results = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        match done {
+            Ok(result) => results.push(result),
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+    results
 }

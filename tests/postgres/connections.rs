@@ -190,6 +190,9 @@ impl Early {
 const CALLS: [&str; 11] =
     ["insert", "existing", "complete", "load", "purge", "stuck", "stats", "erase", "connect", "check", "migrate"];
 
+const OPEN_TRANSACTIONS: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE datname = current_database() AND application_name = 'idem' AND state LIKE 'idle in transaction%'";
+
 /// One call of the public API, ended early, on a pool of one.
 async fn call(
     name: &str,
@@ -230,6 +233,7 @@ async fn call(
 async fn nothing_is_left_behind(own: &Own, config: &PostgresConfig, series: impl Fn(usize) -> Early) {
     const MOST: usize = 400;
     let direct = PostgresStore::connect(own.config().with_max_connections(1)).await.unwrap();
+    let mut observer = own.database.client().await;
     for name in CALLS {
         // A store of its own for each name, so that a drop falls into the making of a connection and of a statement too.
         let store = PostgresStore::unchecked(config.clone().with_max_connections(1)).unwrap();
@@ -250,6 +254,8 @@ async fn nothing_is_left_behind(own: &Own, config: &PostgresConfig, series: impl
             // The only connection is as good as new, or another one is.
             let again = store.load(claim.identity()).await.unwrap_or_else(|error| panic!("{context}, then: {error:?}"));
             assert_eq!(again.record.unwrap().version, owned, "{context}");
+            let open: i64 = sqlx::query_scalar(OPEN_TRANSACTIONS).fetch_one(&mut observer).await.unwrap();
+            assert_eq!(open, 0, "{context}: a transaction was left open");
             if whole {
                 break;
             }

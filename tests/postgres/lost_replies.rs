@@ -362,7 +362,7 @@ async fn a_stores_word_is_true(simple: bool) {
                 match &told {
                     Ok(told) => assert!(*told && applied, "{key}: told {told}, found {applied}"),
                     Err(error) if error.write_outcome() == WriteOutcome::NotApplied => {
-                        assert!(!applied, "{key}: {error}")
+                        assert!(!applied, "{key}: {error}");
                     }
                     Err(error) => assert!(error.is_transient(), "{key}: {error:?}"),
                 }

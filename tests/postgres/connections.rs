@@ -352,10 +352,10 @@ async fn a_rivals_uncommitted_claim_delays_one_key_for_the_lock_timeout() {
         let began = now();
         let first = ask();
         until("the claim waits for its rival", SOON, blocked).await.unwrap();
-        for n in 0..20 {
+        for n in 0..10 {
             let _ = acquired(&engine, &format!("{key}_{n}")).await.fail().await.unwrap();
         }
-        assert!(!first.is_finished(), "twenty claims of other keys took longer than the lock timeout");
+        assert!(!first.is_finished(), "ten claims of other keys took longer than the lock timeout");
         let begun = first.await.unwrap();
         let took = began.elapsed();
         assert!(matches!(begun, Begun::InProgress { since: None, .. }), "{begun:?}");
@@ -463,7 +463,8 @@ async fn paused_store(server: &Postgres, pool: usize) -> PostgresStore {
     PostgresStore::connect(config.with_statement_deadline(DEADLINE).with_max_connections(pool)).await.unwrap()
 }
 
-const DEADLINE: Duration = Duration::from_millis(600);
+/// Long enough that twice as long is something else than late.
+const DEADLINE: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn a_frozen_backend_costs_one_call_its_deadline() {
@@ -478,7 +479,7 @@ async fn a_frozen_backend_costs_one_call_its_deadline() {
     let error = store.insert(&frozen).await.unwrap_err();
     let took = began.elapsed();
     assert_eq!((error.kind(), error.write_outcome()), (ErrorKind::Timeout, WriteOutcome::Unknown));
-    assert!(took >= DEADLINE && took < DEADLINE * 3 / 2, "{took:?}");
+    assert!(took >= DEADLINE && took < DEADLINE * 19 / 10, "{took:?}");
     // Another connection, at once.
     let began = now();
     assert!(matches!(store.insert(&claim("other")).await.unwrap(), Inserted::Won(_)));
@@ -517,7 +518,7 @@ async fn a_frozen_server_costs_every_call_its_deadline_once() {
     }
     for (error, took) in all(calls).await {
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
-        assert!(took >= DEADLINE && took < DEADLINE * 3 / 2, "{took:?}: {error:?}");
+        assert!(took >= DEADLINE && took < DEADLINE * 19 / 10, "{took:?}: {error:?}");
     }
     server.resume();
     assert!(matches!(store.insert(&claim("after")).await.unwrap(), Inserted::Won(_)));

@@ -176,12 +176,17 @@ impl Link {
         let Ok(rows) = rows else {
             return Err(Error::new(ErrorKind::Timeout, operation, WriteOutcome::Unknown));
         };
-        // After an error that the server answered with, it is ready again; after any other the connection is in an unknown state.
-        line.busy = !matches!(rows, Ok(_) | Err(sqlx::Error::Database(_)));
-        if let Err(sqlx::Error::Database(answer)) = &rows
-            && answer.code().is_some_and(|code| code.starts_with("57P"))
-        {
-            line.busy = true;
+        line.busy = match &rows {
+            Ok(_) => false,
+            // After an error that the server answered with, the connection is ready again, unless it says that the session is over.
+            Err(sqlx::Error::Database(answer)) => answer.code().is_some_and(|code| code.starts_with("57P")),
+            // After any other it is in an unknown state.
+            Err(_) => true,
+        };
+        if line.busy {
+            // What ended this connection, a restart say, has probably ended the idle ones too. Whoever repeats the call shall not have to try them
+            // one by one.
+            self.pool.retain(|_, _| false);
         }
         Ok(rows)
     }
@@ -189,11 +194,14 @@ impl Link {
     async fn checkout(&self, operation: &'static str, ends: Instant) -> Result<Checkout, Error> {
         let left = ends.saturating_duration_since(now());
         let timeouts = Timeouts { wait: Some(left), create: Some(left), recycle: None };
-        match self.pool.timeout_get(&timeouts).await {
-            Ok(object) => Ok(Checkout(Some(object))),
-            Err(PoolError::Backend(error)) => Err(translate_connect(operation, &error)),
-            Err(PoolError::Timeout(_)) => Err(Error::new(ErrorKind::Timeout, operation, WriteOutcome::NotApplied)),
-            Err(other) => {
+        // The pool's limits are for each step: one that waited for a place and then has to connect would get them twice.
+        match timeout_at(ends, self.pool.timeout_get(&timeouts)).await {
+            Ok(Ok(object)) => Ok(Checkout(Some(object))),
+            Ok(Err(PoolError::Backend(error))) => Err(translate_connect(operation, &error)),
+            Err(_) | Ok(Err(PoolError::Timeout(_))) => {
+                Err(Error::new(ErrorKind::Timeout, operation, WriteOutcome::NotApplied))
+            }
+            Ok(Err(other)) => {
                 Err(Error::new(ErrorKind::Unavailable, operation, WriteOutcome::NotApplied)
                     .with_source(other.to_string()))
             }
@@ -203,7 +211,11 @@ impl Link {
     /// Runs statements one after the other in one transaction, on a connection of their own.
     pub(crate) async fn script(config: &PostgresConfig, operation: &'static str, sql: String) -> Result<(), Error> {
         let options = config.options.clone().application_name("idem").disable_statement_logging();
-        let mut connection = options.connect().await.map_err(|error| translate_connect(operation, &error))?;
+        // Only the way to the server has a deadline: what a migration does, and waits for, takes as long as it takes.
+        let Ok(connected) = timeout_at(now() + config.statement_deadline, options.connect()).await else {
+            return Err(Error::new(ErrorKind::Timeout, operation, WriteOutcome::NotApplied));
+        };
+        let mut connection = connected.map_err(|error| translate_connect(operation, &error))?;
         // Several statements in one simple query are one transaction.
         let result = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await;
         let closed = connection.close().await;

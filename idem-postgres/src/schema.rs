@@ -12,6 +12,8 @@ pub const MIGRATIONS: &[&str] = &[include_str!("../sql/0001_records.sql")];
 /// The version of the schema that this build reads and writes.
 const VERSION: i32 = 1;
 const LEAST_SERVER: i32 = 140_000;
+/// The SQLSTATE by which the migration says that the table is of a later version: of the class of missing schemas, none of PostgreSQL's own.
+const LATER_SCHEMA: &str = "3FI01";
 /// Under which number processes that migrate queue up: "idem" in ASCII.
 const MIGRATION_LOCK: i64 = 0x6964_656d;
 
@@ -74,7 +76,12 @@ impl PostgresStore {
         let script = format!(
             "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; \
              SELECT pg_advisory_xact_lock({MIGRATION_LOCK}); \
-             DO $idem$ BEGIN IF to_regclass('\"{schema}\".\"{table}\"') IS NULL THEN {migration} END IF; END $idem$;"
+             DO $idem$ BEGIN IF to_regclass('\"{schema}\".\"{table}\"') IS NULL THEN {migration} \
+             ELSIF (SELECT max(schema_version) FROM \"{schema}\".\"{table}_meta\") > {VERSION} THEN \
+               RAISE EXCEPTION USING ERRCODE = '{LATER_SCHEMA}', MESSAGE = format('the table has schema version %s, \
+                 this build knows up to {VERSION}: deploy the newer release', \
+                 (SELECT max(schema_version) FROM \"{schema}\".\"{table}_meta\")); \
+             END IF; END $idem$;"
         );
         Link::script(config, "migrate", script).await
     }

@@ -253,8 +253,10 @@ impl Statements {
                    current_setting('transaction_isolation') AS isolation, \
                    (SELECT c.relpersistence::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
                      WHERE n.nspname = '{schema}' AND c.relname = '{table}') AS persistence, \
-                   (SELECT string_agg(p, ', ') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p \
-                     WHERE NOT has_table_privilege('{records}', p)) AS lacking, \
+                   (SELECT string_agg(l.name, ', ') FROM ( \
+                     SELECT p AS name FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p \
+                       WHERE NOT has_table_privilege('{records}', p) \
+                     UNION ALL SELECT 'UPDATE on its _meta table' WHERE NOT has_table_privilege('{meta}', 'UPDATE')) AS l) AS lacking, \
                    (SELECT m.schema_version FROM {meta} AS m) AS schema_version"
             )
             .into(),

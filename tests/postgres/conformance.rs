@@ -1,6 +1,6 @@
 //! The conformance suite, the same list, on every kind of server.
 
-use crate::support::{Shared, fresh, on_every_server};
+use crate::servers::{Shared, fresh, on_every_server};
 use idem_core::conformance::{Fresh, Harness};
 use idem_postgres::PostgresStore;
 

@@ -3,6 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod conformance;
+mod connections;
+mod load;
+mod lost_replies;
 mod model;
+mod servers;
+mod startup;
 mod support;
 mod table;
+mod tap;
+mod wire;

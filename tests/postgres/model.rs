@@ -1,6 +1,6 @@
 //! The model test, the same list of commands, on every kind of server.
 
-use crate::support::{Shared, on_every_server};
+use crate::servers::{Shared, on_every_server};
 use idem_core::{ManualClock, Store};
 use idem_postgres::PostgresStore;
 use idem_tests::model::OwnClock;

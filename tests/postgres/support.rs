@@ -1,119 +1,109 @@
-//! A store in a table of its own, on a server that the tests of this process share.
+//! What the tests of this folder share: names, requests, short leases, a database of a test's own.
 
+use idem_core::{
+    Begun, Claim, Engine, Fingerprint, Identity, Key, Lease, Policy, Record, Request, Response, Scope, Store, Takeover,
+};
 use idem_postgres::{PostgresConfig, PostgresStore};
-use idem_tests::rig::pgbouncer::PgBouncer;
 use idem_tests::rig::postgres::{Database, Postgres, Version, shared};
-use std::sync::atomic::{AtomicU32, Ordering};
-use tokio::sync::OnceCell;
+use idem_tests::rig::proxy::Proxy;
+use sqlx::AssertSqlSafe;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-/// A name for a table that no other test of this process uses.
-pub(crate) fn fresh_table() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
+/// A policy whose leases are short, so that a claim that nobody holds would show as a takeover within a test's time.
+pub(crate) fn policy() -> Policy {
+    let policy = Policy::builder().with_lease(LEASE).with_max_run(Duration::from_secs(60));
+    policy.with_statement_deadline(Duration::from_secs(2)).build().unwrap()
 }
 
-/// How the server is reached.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Straight, with prepared statements.
-    Direct,
-    /// Straight, as the store speaks to a transaction pooler.
-    SimpleQueries,
-    /// Through PgBouncer in transaction mode.
-    PgBouncer,
-    /// Straight, as a role with this default isolation.
-    Isolation(&'static str),
+/// The lease of [`policy`].
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+
+/// An engine without a sweeper, whose statements nobody would expect.
+pub(crate) fn engine(store: &PostgresStore) -> Engine {
+    Engine::builder(store.clone()).with_policy(policy()).without_sweeper().build().unwrap()
 }
 
-/// One database for all tests with one kind of server, reached in one way.
-pub(crate) struct Shared {
-    version: Version,
-    way: Way,
-    place: OnceCell<Place>,
+pub(crate) fn identity(key: &str) -> Identity {
+    Identity::new(Scope::new("acct_1").unwrap(), Key::new(key).unwrap())
 }
 
-struct Place {
-    url: String,
-    /// Nothing but kept: they stop when they are dropped, which for a static is never; the rig's watchdog ends them
-    /// with the process.
-    _database: Database,
-    _pooler: Option<PgBouncer>,
+pub(crate) fn request(key: &str) -> Request {
+    let identity = identity(key);
+    let fingerprint = Fingerprint::builder("POST /charges").json(b"{\"amount\":1}").finish().unwrap();
+    Request::new(identity.scope().clone(), identity.key().clone(), fingerprint, Takeover::Resume)
 }
 
-impl Shared {
-    pub(crate) const fn new(version: Version, way: Way) -> Self {
-        Self { version, way, place: OnceCell::const_new() }
-    }
+/// A claim for a test that talks to a store without an engine.
+pub(crate) fn claim(key: &str) -> Claim {
+    let fingerprint = Fingerprint::builder("POST /charges").json(b"{\"amount\":1}").finish().unwrap();
+    Claim::under(&policy(), identity(key), fingerprint, Takeover::Resume)
+}
 
-    pub(crate) async fn server(&self) -> &'static Postgres {
-        shared(self.version).await
-    }
+pub(crate) fn answer(text: &str) -> Response {
+    Response::new(201, text.to_owned()).with_header("location", "/charges/1")
+}
 
-    /// The URL of the database.
-    pub(crate) async fn url(&self) -> &str {
-        &self.place.get_or_init(|| self.make()).await.url
-    }
+/// The record of a key, as a store sees it that nobody disturbs.
+pub(crate) async fn record(store: &PostgresStore, key: &str) -> Option<Record> {
+    store.load(&identity(key)).await.unwrap().record.map(|record| *record)
+}
 
-    async fn make(&self) -> Place {
-        let server = self.server().await;
-        let database = server.database().await;
-        let (url, pooler) = match self.way {
-            Way::Direct | Way::SimpleQueries => (database.url().to_owned(), None),
-            Way::PgBouncer => {
-                let pooler = PgBouncer::start(server).await;
-                (pooler.url_of(database.url()), Some(pooler))
-            }
-            Way::Isolation(isolation) => {
-                let role = format!("role_{}_{}", database.name(), isolation.replace(' ', "_"));
-                let url = server.role(&role, "secret", database.name()).await;
-                database.execute(&format!("GRANT ALL ON DATABASE {} TO \"{role}\"", database.name())).await;
-                server
-                    .execute(&format!("ALTER ROLE \"{role}\" SET default_transaction_isolation = '{isolation}'"))
-                    .await;
-                (url, None)
-            }
-        };
-        Place { url, _database: database, _pooler: pooler }
-    }
-
-    /// A configuration with a table of its own.
-    pub(crate) async fn config(&self) -> PostgresConfig {
-        let pooled = matches!(self.way, Way::SimpleQueries | Way::PgBouncer);
-        let config = PostgresConfig::from_url(self.url().await).unwrap().with_table(&fresh_table()).unwrap();
-        config.with_transaction_pooler(pooled)
+pub(crate) async fn acquired(engine: &Engine, key: &str) -> Lease {
+    match engine.begin(request(key)).await {
+        Ok(Begun::Acquired(lease)) => lease,
+        other => panic!("{key} was to be granted: {other:?}"),
     }
 }
 
-/// A store with a fresh table.
-pub(crate) async fn fresh(config: PostgresConfig) -> PostgresStore {
-    PostgresStore::migrate(&config).await.unwrap();
-    PostgresStore::connect(config).await.unwrap()
+/// The time by which a test measures how long something took.
+#[expect(clippy::disallowed_methods, reason = "real servers take real time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }
 
-/// Every kind of server that the whole suites run on: a module each, with a `SHARED` in it, in which `$suite` is
-/// written out.
-macro_rules! on_every_server {
-    (@list $suite:tt $($name:ident: ($version:literal, $way:ident $(($isolation:literal))?),)*) => {
-        $(on_every_server!(@one $suite $name $version $way $(($isolation))?);)*
-    };
-    (@one {$($suite:tt)*} $name:ident $version:literal $way:ident $(($isolation:literal))?) => {
-        mod $name {
-            use super::*;
-            static SHARED: crate::support::Shared = crate::support::Shared::new(
-                idem_tests::rig::postgres::Version::Major($version),
-                crate::support::Way::$way $(($isolation))?,
-            );
-            $($suite)*
-        }
-    };
-    ($($suite:tt)*) => {
-        on_every_server!(@list {$($suite)*}
-            pg15: (15, Direct), pg18: (18, Direct),
-            pg15_pgbouncer: (15, PgBouncer), pg18_pgbouncer: (18, PgBouncer),
-            pg15_serializable: (15, Isolation("serializable")), pg18_serializable: (18, Isolation("serializable")),
-            pg15_repeatable_read: (15, Isolation("repeatable read")), pg18_repeatable_read: (18, Isolation("repeatable read")),
-            pg18_simple_queries: (18, SimpleQueries),
+/// A database of a test's own, for tests that look at its connections, with one table.
+pub(crate) struct Own {
+    pub(crate) server: &'static Postgres,
+    pub(crate) database: Database,
+}
+
+impl Own {
+    pub(crate) async fn new() -> Self {
+        let server = shared(Version::Any).await;
+        let own = Self { server, database: server.database().await };
+        PostgresStore::migrate(&own.config()).await.unwrap();
+        own
+    }
+
+    pub(crate) fn config(&self) -> PostgresConfig {
+        PostgresConfig::from_url(self.database.url()).unwrap()
+    }
+
+    /// The same through a proxy.
+    pub(crate) fn config_by(&self, proxy: &Proxy) -> PostgresConfig {
+        PostgresConfig::from_url(&proxy.url(self.database.url())).unwrap()
+    }
+
+    /// How many connections of idem's the database has that fulfil a condition on `pg_stat_activity`.
+    pub(crate) async fn connections(&self, condition: &str) -> i64 {
+        let query = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name = 'idem' AND ({condition})"
         );
-    };
+        let mut client = self.server.client().await;
+        sqlx::query_scalar(AssertSqlSafe(query)).bind(self.database.name()).fetch_one(&mut client).await.unwrap()
+    }
 }
-pub(crate) use on_every_server;
+
+/// All results, or the first panic.
+pub(crate) async fn all<T: 'static>(mut tasks: JoinSet<T>) -> Vec<T> {
+    let mut results = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        match done {
+            Ok(result) => results.push(result),
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+    results
+}

@@ -3,7 +3,8 @@
 
 #![expect(clippy::print_stderr, reason = "what was measured, for those who run it with --nocapture")]
 
-use crate::support::{Shared, Way, fresh};
+use crate::servers::{Shared, Way, fresh, fresh_table};
+use crate::support::now;
 use idem_core::machine::Ownership;
 use idem_core::store::{Inserted, PurgeOptions, Swapped};
 use idem_core::{Claim, Fingerprint, Identity, Key, LeaseLength, Record, Response, Scope, Store, Takeover};
@@ -13,7 +14,6 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::time::Instant;
 
 static SHARED: Shared = Shared::new(Version::Any, Way::Direct);
 
@@ -28,7 +28,7 @@ async fn bench() -> Bench {
 }
 
 async fn bench_at(url: &str) -> Bench {
-    let table = crate::support::fresh_table();
+    let table = fresh_table();
     let config = PostgresConfig::from_url(url).unwrap().with_table(&table).unwrap();
     let store = fresh(config).await;
     Bench { store, table: format!("idem.{table}"), client: PgConnection::connect(url).await.unwrap() }
@@ -268,9 +268,4 @@ async fn fill(bench: &mut Bench, rows: i64, expires_at: &str) {
         ))
         .await;
     bench.execute(&format!("DELETE FROM {table} WHERE key = 'sample'")).await;
-}
-
-#[expect(clippy::disallowed_methods, reason = "the test's own clock, for deadlines and for what is printed")]
-fn now() -> Instant {
-    Instant::now()
 }

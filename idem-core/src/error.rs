@@ -21,7 +21,7 @@ type Source = Box<dyn StdError + Send + Sync + 'static>;
 ///
 /// assert_eq!(
 ///     lost_reply.to_string(),
-///     "swap: store is unavailable: retry with the same key (outcome unknown)"
+///     "swap: store is unavailable, retry: connection reset (outcome unknown)"
 /// );
 /// ```
 pub struct Error {
@@ -46,10 +46,10 @@ pub enum WriteOutcome {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The store cannot be reached, or refuses work for now.
-    #[error("store is unavailable: retry with the same key")]
+    #[error("store is unavailable, retry")]
     Unavailable,
     /// The store did not answer in time.
-    #[error("store did not answer in time: retry with the same key")]
+    #[error("store did not answer in time, retry")]
     Timeout,
     /// The store holds as much as it may.
     #[error("store is full: retry later, or raise its capacity")]
@@ -143,9 +143,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.operation, self.kind)?;
-        if let Some(source) = &self.source
-            && matches!(self.kind, ErrorKind::InvalidRequest | ErrorKind::Misconfigured)
-        {
+        if let Some(source) = &self.source {
             write!(f, ": {source}")?;
         }
         match self.write_outcome {

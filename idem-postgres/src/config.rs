@@ -58,7 +58,11 @@ impl PostgresConfig {
     ///
     /// [`ErrorKind::InvalidRequest`] with [`ConfigError::Url`] as its source.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        // sqlx's error quotes the URL.
+        // sqlx takes any scheme.
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(invalid(ConfigError::Url));
+        }
+        // Its error quotes the URL.
         PgConnectOptions::from_str(url).map(Self::from_options).map_err(|_| invalid(ConfigError::Url))
     }
 
@@ -181,7 +185,9 @@ mod tests {
     fn nothing_secret_is_shown() {
         let config = PostgresConfig::from_url("postgres://canary:canary@canary.example/canary").unwrap();
         assert!(!format!("{config:?}").contains("canary"));
-        let error = PostgresConfig::from_url("postgres://canary:canary@[canary/").unwrap_err();
-        assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        for url in ["postgres://canary:canary@[canary/", "canary://canary", "canary"] {
+            let error = PostgresConfig::from_url(url).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        }
     }
 }

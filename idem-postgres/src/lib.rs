@@ -51,6 +51,7 @@
 //! PostgreSQL 14 to 18, a primary, a logged table, `fsync` on, `synchronous_commit` not off. What is different is refused at the start, with a
 //! typed error that says what to do.
 
+mod blocked;
 mod config;
 mod error;
 mod link;

@@ -227,6 +227,6 @@ impl Link {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the deadline of a statement, measured on the client's monotonic clock")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

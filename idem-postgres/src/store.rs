@@ -1,7 +1,8 @@
 //! The records in a table: [`PostgresStore`].
 
+use crate::blocked::Blocked;
 use crate::config::PostgresConfig;
-use crate::link::{Answer, Link};
+use crate::link::{Answer, Link, now};
 use crate::row::{instant, record};
 use crate::sql::Statements;
 use crate::statement::Value;
@@ -33,6 +34,7 @@ pub struct PostgresStore {
 
 pub(crate) struct Shared {
     pub(crate) link: Link,
+    blocked: Blocked,
     pub(crate) sql: Statements,
     pub(crate) config: PostgresConfig,
 }
@@ -64,7 +66,8 @@ impl PostgresStore {
     ///
     /// [`ErrorKind::Internal`] if the pool cannot be made.
     pub fn unchecked(config: PostgresConfig) -> Result<Self, Error> {
-        let shared = Shared { link: Link::new(&config)?, sql: Statements::new(&config), config };
+        let blocked = Blocked::new(config.lock_timeout);
+        let shared = Shared { link: Link::new(&config)?, blocked, sql: Statements::new(&config), config };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -110,10 +113,16 @@ impl Store for PostgresStore {
             lease(claim.lease()),
             micros(claim.retention()),
         ];
+        let blocked = &self.shared.blocked;
+        // A claim that was asked before may be its own rival, and has to be asked for.
+        if !claim.was_asked_before() && !blocked.may_look(identity, now()) {
+            return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
+        }
         let mut waits = MAX_WAITS;
         for _ in 0..MAX_VANISHED {
             match self.shared.link.run("insert", &self.shared.sql.insert, &values).await? {
                 Answer::Rows(rows) => {
+                    blocked.forget(identity);
                     if let Some(row) = rows.first() {
                         let locked_at = instant("insert", row, "locked_at")
                             .map_err(|error| error.with_write_outcome(WriteOutcome::Unknown))?;
@@ -122,6 +131,7 @@ impl Store for PostgresStore {
                 }
                 // Somebody's claim is on its way. It may be this claim's own, whose reply was lost: then it has to be asked for again.
                 Answer::RivalUncommitted if !claim.was_asked_before() => {
+                    blocked.remember(identity, now());
                     return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
                 }
                 Answer::RivalUncommitted if waits > 0 => {

@@ -4,7 +4,7 @@ use crate::load::Load;
 use crate::support::{Own, acquired, all, answer, claim, engine, identity, now, record, request};
 use idem_core::machine::Change;
 use idem_core::store::{Erase, Inserted, PurgeOptions, StuckQuery, UnresolvedRows};
-use idem_core::{Begun, Error, ErrorKind, Scope, Settlement, Status, Store, Timestamp, Version, WriteOutcome};
+use idem_core::{Begun, Engine, Error, ErrorKind, Scope, Settlement, Status, Store, Timestamp, Version, WriteOutcome};
 use idem_postgres::{PostgresConfig, PostgresStore};
 use idem_tests::rig::postgres::Postgres;
 use idem_tests::rig::proxy::{Direction, Proxy};
@@ -12,6 +12,7 @@ use idem_tests::rig::wait::until;
 use sqlx::{Connection, Executor, PgConnection};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Barrier;
@@ -337,12 +338,14 @@ async fn a_rivals_uncommitted_claim_delays_one_key_for_the_lock_timeout() {
     const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
     let own = Own::new().await;
     let config = own.config().with_max_connections(4).with_lock_timeout(LOCK_TIMEOUT);
+    // Two processes: what the first one finds out about a blocked key, the second does not know.
+    let other = engine(&PostgresStore::connect(config.clone()).await.unwrap());
     let engine = engine(&PostgresStore::connect(config).await.unwrap());
     for commit in [true, false] {
         let key = format!("key_{commit}");
         let mut rival = own.database.client().await;
         hold_uncommitted(&mut rival, &key).await;
-        let ask = || {
+        let ask = |engine: &Engine| {
             let (engine, request) = (engine.clone(), request(&key));
             tokio::spawn(async move { engine.begin(request).await.unwrap() })
         };
@@ -350,7 +353,7 @@ async fn a_rivals_uncommitted_claim_delays_one_key_for_the_lock_timeout() {
 
         // Undecided: busy, after the lock timeout, and other keys do not notice.
         let began = now();
-        let first = ask();
+        let first = ask(&engine);
         until("the claim waits for its rival", SOON, blocked).await.unwrap();
         for n in 0..10 {
             let _ = acquired(&engine, &format!("{key}_{n}")).await.fail().await.unwrap();
@@ -362,7 +365,7 @@ async fn a_rivals_uncommitted_claim_delays_one_key_for_the_lock_timeout() {
         assert!(took >= LOCK_TIMEOUT && took < LOCK_TIMEOUT * 3, "{took:?}");
 
         // Decided while somebody waits.
-        let second = ask();
+        let second = ask(&other);
         until("the claim waits for its rival", SOON, blocked).await.unwrap();
         rival.execute(if commit { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
         let begun = second.await.unwrap();
@@ -522,4 +525,49 @@ async fn a_frozen_server_costs_every_call_its_deadline_once() {
     }
     server.resume();
     assert!(matches!(store.insert(&claim("after")).await.unwrap(), Inserted::Won(_)));
+}
+
+/// Bug: a hundred callers of a key whose rival does not commit took every connection of the pool for a lock timeout each,
+/// again and again, and claims of other keys waited seconds. Cause: each first ask waited for the rival by itself. Fix: the
+/// store remembers the key for a lock timeout, answers others `Busy`, and lets one at a time look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocked_key_takes_one_connection_and_not_the_pool() {
+    let own = Own::new().await;
+    let store = PostgresStore::connect(own.config().with_max_connections(4)).await.unwrap();
+    let mut rival = own.database.client().await;
+    hold_uncommitted(&mut rival, "blocked").await;
+    // The first wave finds out that the key is blocked; each of the pool's connections may wait once.
+    let mut wave = JoinSet::new();
+    for _ in 0..4 {
+        let store = store.clone();
+        wave.spawn(async move { store.insert(&claim("blocked")).await.unwrap() });
+    }
+    assert!(all(wave).await.iter().all(|answer| matches!(answer, Inserted::Busy { .. })));
+
+    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut callers = JoinSet::new();
+    for _ in 0..100 {
+        let (store, stop, asked) = (store.clone(), Arc::clone(&stop), Arc::clone(&asked));
+        callers.spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let answer = store.insert(&claim("blocked")).await.unwrap();
+                assert!(matches!(answer, Inserted::Busy { .. }), "{answer:?}");
+                asked.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for number in 0..200 {
+        let waiting = own.connections("wait_event_type = 'Lock'").await;
+        assert!(waiting <= 1, "{waiting} connections wait for one key");
+        let answer = store.insert(&claim(&format!("other-{number}"))).await.unwrap();
+        assert!(matches!(answer, Inserted::Won(_)), "{answer:?}");
+    }
+    assert!(asked.load(Ordering::Relaxed) > 1_000, "the key was hardly asked for: nothing was tested");
+    stop.store(true, Ordering::Relaxed);
+    all(callers).await;
+    // Once the rival has given up, the key is granted, a lock timeout later at the most.
+    rival.execute("ROLLBACK").await.unwrap();
+    let granted = || async { matches!(store.insert(&claim("blocked")).await.unwrap(), Inserted::Won(_)).then_some(()) };
+    until("the key is free again", Duration::from_secs(5), granted).await.unwrap();
 }

@@ -18,8 +18,8 @@
 //!
 //! 1. `IDEM_TEST_POSTGRES_URL`, a server that is there already. Databases are made and dropped in it, and nothing else.
 //! 2. Programs on this machine: the folder `IDEM_TEST_POSTGRES_BIN_18` (for version 18) or `IDEM_TEST_POSTGRES_BIN`,
-//!   else the newest `/usr/lib/postgresql/*/bin`, else what `pg_config` or `PATH` name, else `target/postgres/*/bin`,
-//!   where `scripts/postgres` puts other versions. The rig makes a throwaway cluster with them.
+//!    else the newest `/usr/lib/postgresql/*/bin`, else what `pg_config` or `PATH` name, else `target/postgres/*/bin`,
+//!    where `scripts/postgres` puts other versions. The rig makes a throwaway cluster with them.
 //! 3. With the feature `containers`, a container engine, for the tests that leave their server alone.
 //! 4. An error that says what to install.
 //!

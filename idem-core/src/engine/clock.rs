@@ -4,11 +4,11 @@ use crate::record::Record;
 use crate::time::{LeaseLength, Timestamp};
 use std::time::Duration;
 
-pub(super) use tokio::time::Instant;
+pub(crate) use tokio::time::Instant;
 
 /// The only place of the engine that reads a clock. Tokio's, so that a paused runtime moves it.
 #[expect(clippy::disallowed_methods, reason = "the engine's one monotonic clock")]
-pub(super) fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

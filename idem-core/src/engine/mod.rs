@@ -32,7 +32,7 @@ use crate::sweeper::Sweeper;
 use crate::time::Timestamp;
 use answer::{Answer, Typed};
 use claiming::{Claimed, Grant, claim};
-use clock::now;
+pub(crate) use clock::now;
 use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

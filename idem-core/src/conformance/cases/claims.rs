@@ -14,7 +14,7 @@ pub(super) async fn the_first_claim_wins(trial: Trial) {
     let identity = trial.identity();
     assert!(trial.is_absent(&identity).await, "the store is empty");
     let first = claim(&identity);
-    // Without the helper: nobody may call the first claim busy.
+    // Asked directly: nobody may call the first claim busy.
     let answer = trial.store.insert(&first).await.expect("insert on a healthy store is not an error");
     let Inserted::Won(version) = answer else { panic!("the first claim wins: {answer:?}") };
     assert_eq!(version.owner, first.owner());

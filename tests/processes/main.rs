@@ -5,6 +5,7 @@
 //! | `worker.rs` | the process: it owns a key and does one step at a time, as it is told |
 //! | `support.rs` | starting and ending it, and looking at the row and at the ledger |
 //! | `killed.rs` | SIGKILL after the provider was charged |
+//! | `starting.rs` | many processes that start at once on an empty database |
 //! | `stopped.rs` | SIGSTOP past the lease, and SIGCONT after another one has answered |
 
 #![expect(
@@ -14,5 +15,6 @@
 )]
 
 mod killed;
+mod starting;
 mod stopped;
 mod support;

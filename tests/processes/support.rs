@@ -41,6 +41,16 @@ impl Stage {
         Self { database }
     }
 
+    /// A database in which nobody has made anything.
+    pub(crate) async fn empty() -> Self {
+        Self { database: shared(Version::Any).await.database().await }
+    }
+
+    /// Where it is, for a worker that starts beside others.
+    pub(crate) fn url(&self) -> &str {
+        self.database.url()
+    }
+
     /// A worker for this key, ready.
     pub(crate) async fn worker(&self, key: &str) -> Worker {
         Worker::start(self.database.url(), key).await
@@ -113,7 +123,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    async fn start(url: &str, key: &str) -> Self {
+    pub(crate) async fn start(url: &str, key: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_idem-test-worker"));
         command.args([url, key]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         // If the test is killed while it is stopped, the kernel wakes it, and it sees the end of its standard input.

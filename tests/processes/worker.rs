@@ -39,7 +39,10 @@ async fn main() -> Result<(), AnyError> {
     let mut arguments = std::env::args().skip(1);
     let mut argument = || arguments.next().ok_or("worker URL KEY");
     let (url, key) = (argument()?, argument()?);
-    let store = PostgresStore::connect(PostgresConfig::from_url(&url)?).await?;
+    let config = PostgresConfig::from_url(&url)?;
+    // As a service does that is started many times at once.
+    PostgresStore::migrate(&config).await?;
+    let store = PostgresStore::connect(config).await?;
     let policy = Policy::builder().with_lease(Duration::from_secs(1)).build()?;
     let engine = Engine::builder(store).with_policy(policy).without_sweeper().build()?;
     let fingerprint = Fingerprint::builder("POST /charges").json(br#"{"amount":1000}"#).finish()?;

@@ -96,6 +96,7 @@ pub mod docs;
 pub mod engine;
 pub mod error;
 pub mod fingerprint;
+pub mod http;
 pub mod key;
 pub mod machine;
 pub mod policy;

@@ -65,7 +65,7 @@ pub enum ProblemKind {
     BodyCutOff,
     /// The server cannot say whose key it is: the caller is not known, or not allowed.
     ScopeRefused,
-    /// The server has a fault.
+    /// The server has a fault, or the record is not readable.
     Internal,
 }
 
@@ -154,11 +154,10 @@ impl ProblemKind {
             | Self::StoreUnavailable
             | Self::LaterRelease
             | Self::BodyTooSlow
-            | Self::BodyCutOff => Advice::Retry,
+            | Self::BodyCutOff
+            | Self::Internal => Advice::Retry,
             Self::KeyMissing | Self::KeyMalformed | Self::KeyReused => Advice::NewKey,
-            Self::AnswerNotKept | Self::Abandoned | Self::BodyTooLarge | Self::ScopeRefused | Self::Internal => {
-                Advice::Stop
-            }
+            Self::AnswerNotKept | Self::Abandoned | Self::BodyTooLarge | Self::ScopeRefused => Advice::Stop,
         }
     }
 }

@@ -130,6 +130,12 @@ impl Engine {
         &self.shared.store
     }
 
+    /// How many bytes a stored response takes at most, fields included; see [`Response::kept_within`].
+    #[must_use]
+    pub fn response_limit(&self) -> usize {
+        self.shared.limits.response
+    }
+
     /// Claims the key and runs `handler`, or says why it does not run.
     ///
     /// Claim and handler run in a task of their own: a caller that goes away neither cuts the handler in two nor leaves

@@ -53,6 +53,16 @@ impl Operation {
         self.tenure.granted().previous()
     }
 
+    /// Whether an external call may have begun, in this attempt or in one before it: from here on only a
+    /// [verified](crate::Failure::VerifiedNoEffect) failure frees the key.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop and to call again. It waits for a write of this operation's that is under way.
+    pub async fn effect_may_have_begun(&self) -> bool {
+        self.tenure.effect_may_have_begun().await
+    }
+
     /// The last phase that an earlier attempt committed.
     #[must_use]
     pub fn recovery_point(&self) -> Option<&RecoveryPoint> {

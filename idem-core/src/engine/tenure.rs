@@ -126,6 +126,11 @@ impl Tenure {
         self.standing.borrow().over
     }
 
+    /// Whether a mark of an effect is set, or may be.
+    pub(super) async fn effect_may_have_begun(&self) -> bool {
+        self.work.lock().await.ownership.effect_may_have_begun()
+    }
+
     /// Tells the handler to stop.
     pub(super) fn tell_over(&self) {
         self.standing.send_if_modified(|standing| !std::mem::replace(&mut standing.over, true));

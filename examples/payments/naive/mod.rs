@@ -20,17 +20,20 @@ use crate::database::Table;
 use crate::fault::{Point, Struck};
 use crate::provider::client::ProviderError;
 use crate::provider::{Charge, Kind, Order};
+use crate::service::Desk;
 use crate::service::handlers::{self, CHARGES, ChargeRequest, REFUNDS, RefundRequest};
 use crate::service::problem::Problem;
-use crate::service::{Desk, header, http};
+use crate::service::tenant::Tenant;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request as HttpRequest, State};
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
 use bytes::Bytes;
 use for_update::ForUpdate;
+use idem_core::http::IDEMPOTENT_REPLAYED;
+use idem_tower::header;
 use lookup::Lookup;
 use one_transaction::OneTransaction;
 use std::sync::Arc;
@@ -131,12 +134,19 @@ pub(crate) async fn router(
         .merge(reading))
 }
 
-async fn answer(State(service): State<Arc<NaiveService>>, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let (parts, body) = http::read(request).await?;
-    let tenant = header::tenant(&parts.headers)?.as_str().to_owned();
-    let name = (tenant.clone(), header::key(&parts.headers)?.as_str().to_owned());
-    let request = (parts.uri.to_string(), body.clone());
-    let work = perform(&service.desk, &tenant, parts.uri.path(), &body);
+async fn answer(
+    State(service): State<Arc<NaiveService>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<HttpResponse, Problem> {
+    let tenant = Tenant::of(&headers)?.as_str().to_owned();
+    let refused = |detail| Problem::new(StatusCode::BAD_REQUEST, "key-refused", detail);
+    let key = header::key(&headers).map_err(|error| refused(error.to_string()))?;
+    let key = key.ok_or_else(|| refused("send an Idempotency-Key header".to_owned()))?;
+    let name = (tenant.clone(), key.as_str().to_owned());
+    let request = (uri.to_string(), body.clone());
+    let work = perform(&service.desk, &tenant, uri.path(), &body);
     match &service.guard {
         Guard::Lookup(lookup) => lookup.run(name, request, work).await,
         Guard::ForUpdate(for_update) => for_update.run(name, request, work).await,
@@ -164,7 +174,7 @@ impl Answer {
             }
         }
         if replayed {
-            response.headers_mut().insert(http::REPLAYED, axum::http::HeaderValue::from_static("true"));
+            response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
         }
         response
     }
@@ -203,11 +213,7 @@ async fn perform(desk: &Desk, tenant: &str, path: &str, body: &[u8]) -> Result<A
         Kind::Charge => handlers::charged(&Charge { id: done.id, order, refunded: 0 }, &receipt),
         Kind::Refund => handlers::refunded(&order.reference, order.amount, &done, &receipt),
     };
-    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    let headers = answer.headers().filter_map(|(name, value)| match name {
-        "content-type" => Some(("content-type", text(value))),
-        "location" => Some(("location", text(value))),
-        _ => None,
-    });
-    Ok(Answer { status: StatusCode::CREATED, headers: headers.collect(), body: answer.body().clone() })
+    let header = |name: &'static str| Some((name, answer.headers().get(name)?.to_str().ok()?.to_owned()));
+    let headers = ["content-type", "location"].into_iter().filter_map(header).collect();
+    Ok(Answer { status: answer.status(), headers, body: answer.into_body() })
 }

@@ -1,16 +1,20 @@
-//! What a charge and a refund do, step by step. Read [`charge`] first.
+//! What a charge and a refund do, step by step. Read [`post_charge`] first.
 
+use super::Desk;
+use super::ended::Ended;
 use super::problem::Problem;
-use super::{Desk, Service, http};
-use crate::fault::{Point, Struck};
+use super::tenant::Tenant;
+use crate::fault::Point;
 use crate::provider::client::ProviderError;
 use crate::provider::{Charge, Done, Kind, Order};
-use axum::Json;
-use axum::extract::{Path, Request as HttpRequest, State};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response as HttpResponse};
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use axum::{Extension, Json};
+use bytes::Bytes;
+use idem_core::Operation;
 use idem_core::machine::Previous;
-use idem_core::{Failure, Operation, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -36,37 +40,20 @@ pub(crate) struct RefundRequest {
     pub(crate) currency: String,
 }
 
-pub(crate) async fn post_charge(State(service): State<Service>, request: HttpRequest) -> HttpResponse {
-    match charge_of(&service, request).await {
-        Ok(response) => response,
-        Err(problem) => problem.into_response(),
-    }
-}
-
-async fn charge_of(service: &Service, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let (parts, body) = http::read(request).await?;
-    let request = http::request(&parts, &body, CHARGES, service.takeover)?;
-    // What is wrong with the request itself is said before anything is claimed, and is not stored.
-    let wanted = parse(&body)?;
-    let tenant = request.identity().scope().as_str().to_owned();
-    let desk = Arc::clone(&service.desk);
-    let handler = move |operation| async move { charge(&desk, &tenant, wanted, operation).await };
-    Ok(http::answer(&service.engine, request, handler).await)
-}
-
 /// Charges a card, once, however often it runs.
-async fn charge(
-    desk: &Desk,
-    tenant: &str,
-    wanted: ChargeRequest,
-    operation: Operation,
-) -> Result<Response, Failure<ProviderError>> {
+pub(crate) async fn post_charge(
+    State(desk): State<Arc<Desk>>,
+    Extension(tenant): Extension<Tenant>,
+    Extension(operation): Extension<Operation>,
+    body: Bytes,
+) -> Result<Response, Ended> {
+    let wanted: ChargeRequest = parse(&body)?;
     let _run = desk.charge_runs.begin(&wanted.order, Some(&operation));
     let fault = desk.faults.of(&wanted.order, operation.attempt());
-    fault.strike(Point::BeforeEffect).await.map_err(struck)?;
+    fault.strike(Point::BeforeEffect).await?;
 
     let ChargeRequest { order, amount, currency } = wanted;
-    let order = Order { account: tenant.to_owned(), reference: order, amount, currency };
+    let order = Order { account: tenant.as_str().to_owned(), reference: order, amount, currency };
     let done = match finished_by_another(&operation, "charged") {
         Some(done) => done,
         None => {
@@ -75,57 +62,38 @@ async fn charge(
             let key = operation.derived_key("charge");
             let charged = desk.provider.order(Kind::Charge, &order, Some(&key)).await;
             let done = charged.map_err(|error| failure(&operation, error))?;
-            fault.strike(Point::AfterEffect).await.map_err(struck)?;
+            fault.strike(Point::AfterEffect).await?;
             // A takeover goes on from here and does not even ask the provider.
             operation.checkpoint("charged", done.id.clone()).await?;
-            fault.strike(Point::AfterCheckpoint).await.map_err(struck)?;
+            fault.strike(Point::AfterCheckpoint).await?;
             done
         }
     };
     let receipt = desk.receipt(&order.reference, operation.attempt()).await;
-    fault.strike(Point::AtReceipt).await.map_err(struck)?;
-    Ok(charged(&Charge { id: done.id, order, refunded: 0 }, &receipt))
-}
-
-pub(crate) async fn post_refund(State(service): State<Service>, request: HttpRequest) -> HttpResponse {
-    match refund_of(&service, request).await {
-        Ok(response) => response,
-        Err(problem) => problem.into_response(),
-    }
-}
-
-async fn refund_of(service: &Service, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let (parts, body) = http::read(request).await?;
-    let request = http::request(&parts, &body, REFUNDS, service.takeover)?;
-    let wanted: RefundRequest = parse(&body)?;
-    let tenant = request.identity().scope().as_str().to_owned();
-    let desk = Arc::clone(&service.desk);
-    let handler = move |operation| async move { refund(&desk, &tenant, wanted, operation).await };
-    Ok(http::answer(&service.engine, request, handler).await)
+    fault.strike(Point::AtReceipt).await?;
+    Ok(charged(&Charge { id: done.id, order, refunded: 0 }, &receipt).map(Body::from))
 }
 
 /// Pays a charge back, once.
-async fn refund(
-    desk: &Desk,
-    tenant: &str,
-    wanted: RefundRequest,
-    operation: Operation,
-) -> Result<Response, Failure<ProviderError>> {
-    if desk.provider.find(tenant, &wanted.charge).await.map_err(Failure::NoEffect)?.is_none() {
-        // An answer like any other: a retry gets it again.
-        return Err(Failure::Final(
-            Response::new(404, r#"{"error":"no_such_charge"}"#).with_header("content-type", JSON),
-        ));
+pub(crate) async fn post_refund(
+    State(desk): State<Arc<Desk>>,
+    Extension(tenant): Extension<Tenant>,
+    Extension(operation): Extension<Operation>,
+    body: Bytes,
+) -> Result<Response, Ended> {
+    let wanted: RefundRequest = parse(&body)?;
+    if desk.provider.find(tenant.as_str(), &wanted.charge).await.map_err(Ended::NothingDone)?.is_none() {
+        return Err(Ended::Answered(json_response(StatusCode::NOT_FOUND, r#"{"error":"no_such_charge"}"#)));
     }
     let _run = desk.refund_runs.begin(&wanted.charge, Some(&operation));
     let fault = desk.faults.of(&wanted.charge, operation.attempt());
-    fault.strike(Point::BeforeEffect).await.map_err(struck)?;
+    fault.strike(Point::BeforeEffect).await?;
 
     let done = match finished_by_another(&operation, "refunded") {
         Some(done) => done,
         None => {
             let order = Order {
-                account: tenant.to_owned(),
+                account: tenant.as_str().to_owned(),
                 reference: wanted.charge.clone(),
                 amount: wanted.amount,
                 currency: wanted.currency.clone(),
@@ -134,15 +102,15 @@ async fn refund(
             let key = operation.derived_key("refund");
             let refunded = desk.provider.order(Kind::Refund, &order, Some(&key)).await;
             let done = refunded.map_err(|error| failure(&operation, error))?;
-            fault.strike(Point::AfterEffect).await.map_err(struck)?;
+            fault.strike(Point::AfterEffect).await?;
             operation.checkpoint("refunded", done.id.clone()).await?;
-            fault.strike(Point::AfterCheckpoint).await.map_err(struck)?;
+            fault.strike(Point::AfterCheckpoint).await?;
             done
         }
     };
     let receipt = desk.receipt(&wanted.charge, operation.attempt()).await;
-    fault.strike(Point::AtReceipt).await.map_err(struck)?;
-    Ok(refunded(&wanted.charge, wanted.amount, &done, &receipt))
+    fault.strike(Point::AtReceipt).await?;
+    Ok(refunded(&wanted.charge, wanted.amount, &done, &receipt).map(Body::from))
 }
 
 pub(crate) async fn get_charge(
@@ -150,7 +118,7 @@ pub(crate) async fn get_charge(
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
-    let tenant = super::header::tenant(&headers)?;
+    let tenant = Tenant::of(&headers)?;
     // The provider has the charges of every process. A replay never looks there.
     match desk.provider.find(tenant.as_str(), &id).await {
         Ok(Some(charge)) => Ok(Json(shown(&charge))),
@@ -167,24 +135,17 @@ fn finished_by_another(operation: &Operation, name: &str) -> Option<Done> {
 }
 
 /// What a failed call to the provider means for the key.
-fn failure(operation: &Operation, error: ProviderError) -> Failure<ProviderError> {
+fn failure(operation: &Operation, error: ProviderError) -> Ended {
     match error {
-        ProviderError::Declined => Failure::Final(declined()),
-        ProviderError::Unknown => Failure::Unknown(error),
+        ProviderError::Declined => Ended::Answered(declined()),
+        ProviderError::Unknown => Ended::Unknown(error),
         // The provider speaks of this call. What an earlier owner's call did, if there may have been one, it does not say.
         ProviderError::NothingDone => match operation.previous() {
-            Previous::Unknown { effect_begun: true } => Failure::Unknown(error),
+            Previous::Unknown { effect_begun: true } => Ended::Unknown(error),
             Previous::Unknown { effect_begun: false } | Previous::None | Previous::NoEffect => {
-                Failure::VerifiedNoEffect(error)
+                Ended::VerifiedNothingDone(error)
             }
         },
-    }
-}
-
-fn struck(struck: Struck) -> Failure<ProviderError> {
-    match struck {
-        Struck::BeforeEffect => Failure::NoEffect(ProviderError::NothingDone),
-        Struck::AfterEffect => Failure::Final(receipt_failed()),
     }
 }
 
@@ -196,31 +157,38 @@ pub(crate) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Prob
     })
 }
 
-const JSON: &str = "application/json";
-
 fn shown(charge: &Charge) -> Value {
     let Charge { id, order: Order { account: _, reference, amount, currency }, refunded } = charge;
     json!({ "id": id, "order": reference, "amount": amount, "currency": currency, "refunded": refunded })
 }
 
-pub(crate) fn charged(charge: &Charge, receipt: &str) -> Response {
+pub(crate) fn charged(charge: &Charge, receipt: &str) -> axum::http::Response<Bytes> {
     let mut body = shown(charge);
     body["receipt"] = receipt.into();
-    Response::new(201, body.to_string())
-        .with_header("content-type", JSON)
-        .with_header("location", format!("{CHARGES}/{}", charge.id))
+    let mut response = json_response(StatusCode::CREATED, body.to_string());
+    if let Ok(location) = HeaderValue::try_from(format!("{CHARGES}/{}", charge.id)) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
 }
 
-pub(crate) fn refunded(charge: &str, amount: u64, done: &Done, receipt: &str) -> Response {
+pub(crate) fn refunded(charge: &str, amount: u64, done: &Done, receipt: &str) -> axum::http::Response<Bytes> {
     let body = json!({ "id": done.id, "charge": charge, "amount": amount, "receipt": receipt });
-    Response::new(201, body.to_string()).with_header("content-type", JSON)
+    json_response(StatusCode::CREATED, body.to_string())
 }
 
-fn declined() -> Response {
-    Response::new(402, r#"{"error":"card_declined"}"#).with_header("content-type", JSON)
+fn declined() -> axum::http::Response<Bytes> {
+    json_response(StatusCode::PAYMENT_REQUIRED, r#"{"error":"card_declined"}"#)
 }
 
-fn receipt_failed() -> Response {
-    Response::new(500, r#"{"error":"receipt_failed","detail":"the money moved, the receipt could not be made"}"#)
-        .with_header("content-type", JSON)
+pub(crate) fn receipt_failed() -> axum::http::Response<Bytes> {
+    let body = r#"{"error":"receipt_failed","detail":"the money moved, the receipt could not be made"}"#;
+    json_response(StatusCode::INTERNAL_SERVER_ERROR, body)
+}
+
+fn json_response(status: StatusCode, body: impl Into<Bytes>) -> axum::http::Response<Bytes> {
+    let mut response = axum::http::Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }

@@ -3,23 +3,25 @@
 //! | file | holds |
 //! |---|---|
 //! | `handlers.rs` | what a charge and a refund do, step by step, under idem |
-//! | `http.rs` | how a request becomes one for the engine, and an outcome becomes an answer |
-//! | `header.rs` | `Idempotency-Key` and tenant, out of a request's headers |
-//! | `problem.rs` | `application/problem+json` |
+//! | `ended.rs` | how a handler ends early, and what that means for the key |
+//! | `tenant.rs` | authentication, in front of idem, and the scope that follows from it |
+//! | `problem.rs` | what the service itself has to say against a request |
 //! | `journal.rs` | every run of a handler, for the storm's checks |
 
+pub(crate) mod ended;
 pub(crate) mod handlers;
-pub(crate) mod header;
-pub(crate) mod http;
 pub(crate) mod journal;
 pub(crate) mod problem;
+pub(crate) mod tenant;
 
 use crate::fault::FaultPlan;
 use crate::provider::client::Client;
 use axum::Router;
 use axum::extract::State;
+use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use idem_core::{Engine, Takeover};
+use idem_tower::IdempotencyLayer;
 use journal::Journal;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -54,13 +56,16 @@ pub(crate) struct Service {
     pub(crate) takeover: Takeover,
 }
 
-/// The service's routes.
+/// The service's routes: whoever is let in meets idem, and behind it the handlers.
 pub(crate) fn router(service: Service) -> Router {
-    let desk = Arc::clone(&service.desk);
+    let Service { engine, desk, takeover } = service;
+    let idempotency = IdempotencyLayer::new(engine, tenant::scope, takeover);
     Router::new()
         .route(handlers::CHARGES, post(handlers::post_charge))
         .route(handlers::REFUNDS, post(handlers::post_refund))
-        .with_state(service)
+        .with_state(Arc::clone(&desk))
+        .layer(idempotency)
+        .layer(from_fn(tenant::authenticate))
         .merge(reading(desk))
 }
 

@@ -1,9 +1,9 @@
-//! Answers that say what went wrong, as `application/problem+json` (RFC 9457).
+//! What this service itself has to say against a request, as `application/problem+json` (RFC 9457). What idem has to say, it says
+//! itself.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
-use std::time::Duration;
+use serde_json::json;
 
 /// What went wrong, for a person and for a program. It never repeats what the client sent.
 #[derive(Debug)]
@@ -11,50 +11,26 @@ pub(crate) struct Problem {
     status: StatusCode,
     kind: &'static str,
     detail: String,
-    more: Option<(&'static str, Value)>,
-    retry_after: Option<Duration>,
 }
 
 impl Problem {
     /// `kind` is the last part of the problem's type.
     pub(crate) fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), more: None, retry_after: None }
-    }
-
-    /// Adds a member.
-    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.more = Some((name, value.into()));
-        self
-    }
-
-    /// Says when to ask again, rounded up to seconds.
-    pub(crate) fn retry_after(mut self, after: Duration) -> Self {
-        self.retry_after = Some(after);
-        self
+        Self { status, kind, detail: detail.into() }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or_default();
-        let mut body = json!({
-            "type": format!("urn:idem:problem:{}", self.kind),
+        let body = json!({
+            "type": format!("urn:payments:problem:{}", self.kind),
             "title": title,
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
-        if let Some((name, value)) = self.more {
-            body[name] = value;
-        }
         let mut response = (self.status, body.to_string()).into_response();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(after) = self.retry_after {
-            headers.insert(
-                header::RETRY_AFTER,
-                after.as_millis().div_ceil(1_000).max(1).to_string().parse().unwrap_or(HeaderValue::from_static("1")),
-            );
-        }
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         response
     }
 }

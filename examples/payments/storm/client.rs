@@ -3,8 +3,8 @@
 use super::plan::{Errand, Impostor, Plan, Way};
 use super::roster::Roster;
 use crate::service::handlers::{CHARGES, REFUNDS};
-use crate::service::http::REPLAYED;
 use bytes::Bytes;
+use idem_core::http::IDEMPOTENT_REPLAYED;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,9 +176,9 @@ impl Client {
         let request = self.http.post(url).bearer_auth(tenant).header("idempotency-key", key);
         let response = request.header("content-type", "application/json").body(body).send().await.ok()?;
         let status = response.status().as_u16();
-        let replayed = response.headers().contains_key(REPLAYED);
+        let replayed = response.headers().contains_key(IDEMPOTENT_REPLAYED);
         let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-        let kept = |name: &str| !["date", "connection", REPLAYED].contains(&name);
+        let kept = |name: &str| !["date", "connection", IDEMPOTENT_REPLAYED].contains(&name);
         let headers = response.headers().iter().filter(|(name, _)| kept(name.as_str()));
         let headers = headers.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
         let body = response.bytes().await.ok()?;

@@ -1,9 +1,9 @@
 //! What arrives at a service in this process, and what it answers while somebody is there to be told.
 
-use crate::service::http::REPLAYED;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
+use idem_core::http::IDEMPOTENT_REPLAYED;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ impl Traffic {
                 add(&traffic.requests);
                 let response = next.run(request).await;
                 match response.status().as_u16() {
-                    _ if response.headers().contains_key(REPLAYED) => add(&traffic.replays),
+                    _ if response.headers().contains_key(IDEMPOTENT_REPLAYED) => add(&traffic.replays),
                     409 => add(&traffic.in_progress),
                     422 => add(&traffic.mismatches),
                     500.. => add(&traffic.server_errors),

@@ -181,7 +181,9 @@ pub(crate) fn exchange(address: SocketAddr, request: &[u8]) -> (u16, String) {
 
 /// A GET with these header lines; the connection closes after the answer.
 pub(crate) fn get(path: &str, header_lines: &[&[u8]]) -> Vec<u8> {
-    let mut request = format!("GET {path} HTTP/1.1\r\nhost: payments\r\nconnection: close\r\n").into_bytes();
+    let mut request =
+        format!("GET {path} HTTP/1.1\r\nhost: payments\r\nconnection: close\r\ncontent-type: application/json\r\n")
+            .into_bytes();
     for line in header_lines {
         request.extend_from_slice(line);
         request.extend_from_slice(b"\r\n");
@@ -192,7 +194,9 @@ pub(crate) fn get(path: &str, header_lines: &[&[u8]]) -> Vec<u8> {
 
 /// A POST with these header lines (bytes as they are) and this body; the connection closes after the answer.
 pub(crate) fn post(path: &str, header_lines: &[&[u8]], body: &[u8]) -> Vec<u8> {
-    let mut request = format!("POST {path} HTTP/1.1\r\nhost: payments\r\nconnection: close\r\n").into_bytes();
+    let mut request =
+        format!("POST {path} HTTP/1.1\r\nhost: payments\r\nconnection: close\r\ncontent-type: application/json\r\n")
+            .into_bytes();
     for line in header_lines {
         request.extend_from_slice(line);
         request.extend_from_slice(b"\r\n");

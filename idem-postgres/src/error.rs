@@ -1,6 +1,8 @@
 //! What a PostgreSQL error means: one table from SQLSTATE to kind and outcome.
 
 use idem_core::{Error, ErrorKind, WriteOutcome};
+use sqlx::error::DatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 use std::fmt;
 
 /// What PostgreSQL, or the way to it, said. The source of a store's [`Error`].
@@ -50,7 +52,18 @@ pub(crate) enum Meaning {
     Is(ErrorKind, WriteOutcome),
 }
 
-/// The table. An error *answer* means that the server rolled the statement back, unless the session itself ended: then the commit may have come before.
+impl Meaning {
+    /// The same of an answer with which the session ended, in the middle of a commit perhaps: then the commit may be
+    /// there when the server is back.
+    fn of_a_last_word(self) -> Self {
+        match self {
+            Self::Again | Self::RivalUncommitted => Self::Is(ErrorKind::Unavailable, WriteOutcome::Unknown),
+            Self::Is(kind, _) => Self::Is(kind, WriteOutcome::Unknown),
+        }
+    }
+}
+
+/// The table, for an answer after which the session goes on: the server rolled the statement back.
 pub(crate) fn meaning(sqlstate: &str) -> Meaning {
     use ErrorKind::{Corrupt, Internal, Misconfigured, Timeout, Unavailable};
     use WriteOutcome::{NotApplied, Unknown};
@@ -105,13 +118,22 @@ fn may_show_message(sqlstate: &str) -> bool {
         || matches!(sqlstate, "42P01" | "42501" | "42703")
 }
 
+/// Whether the session ended with this answer. Its number does not tell: `disk full` is a refusal at the end of a data
+/// disk, and the server's last word at the end of the log's.
+pub(crate) fn ends_session(answer: &(dyn DatabaseError + 'static)) -> bool {
+    let severity = answer.try_downcast_ref().map(PgDatabaseError::severity);
+    matches!(severity, Some(PgSeverity::Fatal | PgSeverity::Panic))
+}
+
 /// An error of sqlx while a statement was under way, as `meaning` has it.
 pub(crate) fn classify(error: &sqlx::Error) -> (Meaning, PostgresError) {
     match error {
         sqlx::Error::Database(answer) => {
             let sqlstate = answer.code().unwrap_or_default().into_owned();
             let message = may_show_message(&sqlstate).then(|| answer.message().to_owned());
-            (meaning(&sqlstate), PostgresError { sqlstate: Some(sqlstate), message })
+            let meaning = meaning(&sqlstate);
+            let meaning = if ends_session(&**answer) { meaning.of_a_last_word() } else { meaning };
+            (meaning, PostgresError { sqlstate: Some(sqlstate), message })
         }
         sqlx::Error::Io(cause) => (
             Meaning::Is(ErrorKind::Unavailable, WriteOutcome::Unknown),
@@ -178,6 +200,16 @@ mod tests {
             ("", Meaning::Is(Internal, Unknown)),
         ] {
             assert_eq!(meaning(state), expected, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_last_word_refuses_nothing() {
+        use ErrorKind::{Misconfigured, Unavailable};
+        for (state, kind) in
+            [("53100", Unavailable), ("40001", Unavailable), ("55P03", Unavailable), ("42501", Misconfigured)]
+        {
+            assert_eq!(meaning(state).of_a_last_word(), Meaning::Is(kind, WriteOutcome::Unknown), "{state}");
         }
     }
 

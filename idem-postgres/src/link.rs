@@ -1,7 +1,7 @@
 //! The way to the server: a small pool, and one exchange at a time on a connection.
 
 use crate::config::PostgresConfig;
-use crate::error::{Meaning, classify, translate, translate_connect};
+use crate::error::{Meaning, classify, ends_session, translate, translate_connect};
 use crate::statement::{Value, arguments, written_out};
 use deadpool::managed::{self, Metrics, Object, PoolError, RecycleError, RecycleResult, Timeouts};
 use idem_core::{Error, ErrorKind, WriteOutcome};
@@ -178,8 +178,8 @@ impl Link {
         };
         line.busy = match &rows {
             Ok(_) => false,
-            // After an error that the server answered with, the connection is ready again, unless it says that the session is over.
-            Err(sqlx::Error::Database(answer)) => answer.code().is_some_and(|code| code.starts_with("57P")),
+            // After an error that the server answered with, the connection is ready again, unless the session is over.
+            Err(sqlx::Error::Database(answer)) => ends_session(&**answer),
             // After any other it is in an unknown state.
             Err(_) => true,
         };

@@ -252,11 +252,14 @@ async fn nothing_is_left_behind(own: &Own, config: &PostgresConfig, series: impl
             assert_eq!((found.version, found.attempt), (owned, 1), "{context}");
             let settled = found.status() == Status::Completed;
             assert!(!whole || settled == (name == "complete"), "{context}: {found:?}");
+            // Before anybody uses the connection again and perhaps ends what was left open on it, and after.
+            let mut open =
+                async || sqlx::query_scalar::<_, i64>(OPEN_TRANSACTIONS).fetch_one(&mut observer).await.unwrap();
+            assert_eq!(open().await, 0, "{context}: a transaction was left open");
             // The only connection is as good as new, or another one is.
             let again = store.load(claim.identity()).await.unwrap_or_else(|error| panic!("{context}, then: {error:?}"));
             assert_eq!(again.record.unwrap().version, owned, "{context}");
-            let open: i64 = sqlx::query_scalar(OPEN_TRANSACTIONS).fetch_one(&mut observer).await.unwrap();
-            assert_eq!(open, 0, "{context}: a transaction was left open");
+            assert_eq!(open().await, 0, "{context}: a transaction was left open");
             if whole {
                 break;
             }

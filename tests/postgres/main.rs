@@ -4,6 +4,7 @@
 
 mod conformance;
 mod connections;
+mod disk;
 mod load;
 mod lost_replies;
 mod model;

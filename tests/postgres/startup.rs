@@ -32,7 +32,7 @@ fn words(error: &Error) -> String {
 
 /// The error has this kind, changed nothing, says all of this, and shows neither the secret nor where the server is.
 #[track_caller]
-fn assert_told(error: &Error, kind: ErrorKind, says: &[&str]) {
+pub(crate) fn assert_told(error: &Error, kind: ErrorKind, says: &[&str]) {
     let words = words(error);
     assert_eq!((error.kind(), error.write_outcome()), (kind, WriteOutcome::NotApplied), "{words}");
     for part in says {
@@ -49,7 +49,7 @@ async fn refused(config: PostgresConfig, kind: ErrorKind, says: &[&str]) {
     assert_told(&error, kind, says);
 }
 
-fn sqlstate(error: &Error) -> Option<&str> {
+pub(crate) fn sqlstate(error: &Error) -> Option<&str> {
     error.source()?.downcast_ref::<PostgresError>()?.sqlstate()
 }
 

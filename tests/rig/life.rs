@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use idem_tests::rig::pgbouncer::PgBouncer;
-use idem_tests::rig::postgres::{Postgres, Version, shared};
+use idem_tests::rig::postgres::{Contents, Options, Postgres, Version, shared};
 use idem_tests::rig::redis;
 use idem_tests::rig::wait::until;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -23,13 +23,17 @@ const SOON: Duration = Duration::from_secs(60);
 #[expect(clippy::print_stdout, reason = "it talks to the test that started it")]
 async fn victim() {
     let Ok(mode) = std::env::var(MODE) else { return };
-    if mode == "start" {
+    if let Some(disk) = mode.strip_prefix("start") {
         println!("\nready");
-        Postgres::options().own().start().await;
+        if disk.is_empty() { Postgres::options().own() } else { on_a_disk() }.start().await;
         std::future::pending::<()>().await;
     }
     let common = shared(Version::Any).await;
-    let own = Postgres::options().own().start().await;
+    // With as much to remove as the machine allows.
+    let own = match on_a_disk().start_if_allowed().await {
+        Some(server) => server,
+        None => Postgres::options().own().start().await,
+    };
     let pooler = PgBouncer::start(&own).await;
     let cache = redis::shared().await;
     // Servers that were given to the tests live on.
@@ -51,6 +55,10 @@ async fn victim() {
         }
         _ => std::future::pending().await,
     }
+}
+
+fn on_a_disk() -> Options {
+    Postgres::options().small_disk(Contents::Data, 128 << 20)
 }
 
 struct Victim {
@@ -102,6 +110,8 @@ impl Victim {
         if let Err(error) = gone.await {
             panic!("{error}: {:?}", left());
         }
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        assert!(!mounts.contains(&format!("-{}-", self.pid)), "a disk is still mounted: {mounts}");
         for address in &self.addresses {
             assert!(TcpStream::connect(address).is_err(), "somebody still listens on {address}");
         }
@@ -162,8 +172,21 @@ async fn nothing_is_left_after_a_kill_while_the_servers_are_stopped() {
 #[tokio::test]
 async fn nothing_is_left_after_a_kill_during_the_start() {
     // When the folder is there, when initdb is at work, when the postmaster is.
-    for sign in ["watchdog", "data/base", "data/postgresql.initdb.conf"] {
-        let victim = Victim::start("start").await;
+    killed_during("start", &["watchdog", "data/base", "data/postgresql.initdb.conf"]).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_after_a_kill_during_the_start_on_a_disk_of_its_own() {
+    if on_a_disk().start_if_allowed().await.is_some() {
+        // When it is about to be mounted, or is, and as above.
+        let signs = ["disk", "disk/data/base", "disk/data/postgresql.initdb.conf"];
+        killed_during("start on a disk", &signs).await;
+    }
+}
+
+async fn killed_during(mode: &str, signs: &[&str]) {
+    for &sign in signs {
+        let victim = Victim::start(mode).await;
         let there = || async { victim.folders().iter().any(|folder| folder.join(sign).exists()).then_some(()) };
         until(sign, SOON, there).await.unwrap();
         victim.signal(rustix::process::Signal::KILL);

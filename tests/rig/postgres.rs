@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use idem_tests::rig::pgbouncer::PgBouncer;
-use idem_tests::rig::postgres::{Database, Postgres, Version, shared};
+use idem_tests::rig::postgres::{Contents, Database, Postgres, Version, shared};
 use idem_tests::rig::proxy::Proxy;
 use idem_tests::rig::redis::Redis;
 use idem_tests::rig::url;
@@ -206,6 +206,34 @@ async fn without_programs_a_container_engine_is_asked_and_its_answer_told() {
     let error = Postgres::options().version(Version::Major(99)).try_start().await.unwrap_err().to_string();
     assert!(error.contains("PostgreSQL 99") && error.contains("no container engine helped out: "), "{error}");
     assert!(error.contains("apt-get install postgresql"), "{error}");
+}
+
+#[tokio::test]
+async fn a_small_disk_is_filled_and_freed() {
+    for contents in [Contents::Data, Contents::Log] {
+        let options = Postgres::options().small_disk(contents, 96 << 20);
+        let Some(server) = options.start_if_allowed().await else { return };
+        let mounts = || std::fs::read_to_string("/proc/mounts").unwrap();
+        let disk = server.socket_dir().join("disk").display().to_string();
+        assert!(mounts().contains(&disk), "{disk} is not mounted");
+        let mut client = server.client().await;
+        let (data, log) = (ask(&mut client, "SHOW data_directory").await, server.data_dir().join("pg_wal"));
+        let log = log.canonicalize().unwrap().display().to_string();
+        assert_eq!(
+            (data.starts_with(&disk), log.starts_with(&disk)),
+            match contents {
+                Contents::Data => (true, false),
+                Contents::Log => (false, true),
+            }
+        );
+        server.fill_disk();
+        let one_byte = || std::fs::write(format!("{disk}/one"), "1").map_err(|error| error.kind());
+        assert_eq!(one_byte(), Err(std::io::ErrorKind::StorageFull));
+        server.free_disk();
+        assert_eq!(one_byte(), Ok(()));
+        drop(server);
+        assert!(!mounts().contains(&disk), "{disk} is still mounted");
+    }
 }
 
 /// What the rig gives can be awaited in spawned tasks too.

@@ -16,6 +16,17 @@ pub enum Error {
         /// What to do about it.
         help: String,
     },
+    /// The machine does not allow it to this process; the text says what would.
+    #[error("not allowed: {what}: {error}\n{help}")]
+    Forbidden {
+        /// What was tried.
+        what: String,
+        /// What the machine said.
+        #[source]
+        error: io::Error,
+        /// What to do about it.
+        help: String,
+    },
     /// A program did not do its work.
     #[error("{program}: {message}{log}")]
     Program {

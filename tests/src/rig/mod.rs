@@ -24,7 +24,7 @@
 //! | `IDEM_TEST_REDIS_URL` | use this Redis or Valkey; nothing is stopped or killed there |
 //! | `IDEM_TEST_REDIS_BIN` | the program `redis-server` or `valkey-server` to start |
 //! | `IDEM_TEST_USER` | as root: the user who owns the servers, instead of `postgres` or `nobody` |
-//! | `IDEM_TEST_KEEP` | if set, the folders stay for reading after their servers were stopped |
+//! | `IDEM_TEST_KEEP` | if set, the folders stay for reading after their servers were stopped, and small disks stay mounted |
 
 #![allow(clippy::doc_markdown, reason = "the names of products are not code")]
 

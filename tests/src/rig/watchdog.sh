@@ -15,7 +15,7 @@ while read -r _; do ordered=yes; done
 # The servers of the rig in the folder: by their working directory, and by name, lest a person who looks around there is taken for one.
 servers() {
   for process in /proc/[0-9]*; do
-    [ "$process/cwd" -ef "$folder" ] || [ "$process/cwd" -ef "$folder/data" ] || continue
+    [ "$process/cwd" -ef "$folder" ] || [ "$process/cwd" -ef "$folder/data" ] || [ "$process/cwd" -ef "$folder/disk/data" ] || continue
     { read -r name <"$process/comm"; } 2>/dev/null || continue
     case $name in
       postgres | postmaster | initdb | pg_* | pgbouncer | redis-server | valkey-server) printf '%s ' "${process#/proc/}" ;;
@@ -39,6 +39,8 @@ while left=$(servers) && [ -n "$left" ]; do
 done
 
 [ -n "$keep" ] && exit 0
+# A disk of its own, if the test gave it one; whoever still looks around there keeps it alive, but no longer in this place.
+[ ! -d "$folder/disk" ] || umount -l "$folder/disk" 2>/dev/null
 tries=0
 while [ -e "$folder" ] && [ "$tries" -lt 20 ]; do
   rm -rf "$folder" 2>/dev/null || nap

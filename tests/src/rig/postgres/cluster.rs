@@ -6,6 +6,7 @@ use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use super::disk::{Contents, Disk};
 use super::programs::Programs;
 use crate::rig::daemon::Daemon;
 use crate::rig::folder::{Ask, Folder};
@@ -20,17 +21,29 @@ pub(super) struct Cluster {
     programs: PathBuf,
     data: PathBuf,
     port: u16,
+    disk: Option<Disk>,
     daemon: Daemon,
 }
 
 impl Cluster {
     /// Makes a cluster and starts it.
-    pub(super) async fn start(programs: Programs, settings: &[(String, String)]) -> Result<Self, Error> {
+    pub(super) async fn start(
+        programs: Programs,
+        settings: &[(String, String)],
+        small_disk: Option<(Contents, u64)>,
+    ) -> Result<Self, Error> {
         let user = user::unprivileged()?;
         let folder = Folder::new("pg", user.as_ref(), Ask::Quit)?;
         let programs = reachable(programs.folder, user.as_ref(), &folder).await?;
-        let data = folder.path().join("data");
-        init(&programs, user.as_ref(), folder.path(), &data).await?;
+        let (mut data, mut log, mut disk) = (folder.path().join("data"), None, None);
+        if let Some((contents, bytes)) = small_disk {
+            let mounted = Disk::mount(folder.path(), user.as_ref(), bytes)?;
+            // The other one stays in the folder, so that only this one can run out of space.
+            let home = |part| if part == contents { mounted.path() } else { folder.path() };
+            (data, log) = (home(Contents::Data).join("data"), Some(home(Contents::Log).join("wal")));
+            disk = Some(mounted);
+        }
+        init(&programs, user.as_ref(), folder.path(), &data, log.as_deref()).await?;
 
         let arguments = vec!["-D".into(), data.clone().into()];
         let daemon = Daemon::new(programs.join("postgres"), arguments, user, &data, folder);
@@ -38,7 +51,7 @@ impl Cluster {
         let port = daemon.launch_somewhere(configure, |_, pid| ready(says_ready(&data, pid))).await?;
         let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
         super::execute(&url, &format!("CREATE ROLE {PASSWORD_ROLE}")).await?;
-        Ok(Self { programs, data, port, daemon })
+        Ok(Self { programs, data, port, disk, daemon })
     }
 
     /// Starts the postmaster again and waits until it takes connections.
@@ -58,16 +71,31 @@ impl Cluster {
         &self.data
     }
 
+    pub(super) fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
+    }
+
     pub(super) fn programs(&self) -> &Path {
         &self.programs
     }
 }
 
-async fn init(programs: &Path, user: Option<&User>, folder: &Path, data: &Path) -> Result<(), Error> {
+/// The log goes into `data`, or to where it is put.
+async fn init(
+    programs: &Path,
+    user: Option<&User>,
+    folder: &Path,
+    data: &Path,
+    log: Option<&Path>,
+) -> Result<(), Error> {
     let initdb = programs.join("initdb");
     let mut command = tokio::process::Command::from(process::command(&initdb, user, folder));
     command.arg("--pgdata").arg(data);
     command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
+    if let Some(log) = log {
+        // Small segments, so that a small log has some.
+        command.arg("--waldir").arg(log).arg("--wal-segsize=1");
+    }
     command.stdin(Stdio::null()).kill_on_drop(true);
     let done = command.output().await.map_err(Error::io(format!("running {}", initdb.display())))?;
     if !done.status.success() {

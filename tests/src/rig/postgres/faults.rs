@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal};
 use sqlx::AssertSqlSafe;
 
+use super::disk::Disk;
 use super::{Error, Postgres, must};
 use crate::rig::daemon::{self, Daemon};
 use crate::rig::process;
@@ -51,6 +52,16 @@ impl Postgres {
         self.daemon("resuming").resume();
     }
 
+    /// Takes what is left of the server's [small disk](super::Options::small_disk), to the last byte.
+    pub fn fill_disk(&self) {
+        must(self.disk().fill());
+    }
+
+    /// Gives back what [`fill_disk`](Self::fill_disk) took.
+    pub fn free_disk(&self) {
+        must(self.disk().free());
+    }
+
     /// The process numbers of the connections to `database`, as `pg_stat_activity` shows them; not the one that asks.
     pub async fn backends(&self, database: &str) -> Vec<i32> {
         let mut client = self.client().await;
@@ -96,6 +107,13 @@ impl Postgres {
         let processes = self.daemon("signalling a backend").processes();
         let found = processes.into_iter().find(|pid| pid.as_raw_nonzero().get() == backend);
         found.unwrap_or_else(|| panic!("no process {backend} belongs to this server"))
+    }
+
+    fn disk(&self) -> &Disk {
+        let Some(disk) = must(self.cluster("filling its disk")).disk() else {
+            panic!("the server was started without a small disk");
+        };
+        disk
     }
 
     fn daemon(&self, operation: &'static str) -> &Daemon {

@@ -29,7 +29,8 @@
 //! | `programs.rs` | finding the programs of a version |
 //! | `cluster.rs` | a throwaway cluster: made, configured, started |
 //! | `container.rs` | a server in a container |
-//! | `faults.rs` | restart, crash, pause, kill |
+//! | `disk.rs` | a small disk, which a test can fill |
+//! | `faults.rs` | restart, crash, pause, kill, a full disk |
 //! | `database.rs` | a fresh database per test |
 //! | `shared.rs` | one server per test process |
 
@@ -37,6 +38,7 @@ mod cluster;
 #[cfg(feature = "containers")]
 mod container;
 mod database;
+mod disk;
 mod faults;
 mod options;
 mod programs;
@@ -50,6 +52,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use self::cluster::Cluster;
 pub use self::database::Database;
 use self::database::Yard;
+pub use self::disk::Contents;
 pub use self::options::{Options, Version};
 pub use self::shared::shared;
 use super::{Error, must, url};

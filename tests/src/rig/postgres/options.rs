@@ -1,7 +1,9 @@
 //! Which server a test wants, and the order in which the sources are asked.
 
+use std::io::Write as _;
+
 use super::programs::Programs;
-use super::{Cluster, Postgres};
+use super::{Cluster, Contents, Postgres};
 use crate::rig::{Error, must};
 
 /// Which PostgreSQL.
@@ -20,12 +22,13 @@ pub struct Options {
     version: Version,
     own: bool,
     settings: Vec<(String, String)>,
+    small_disk: Option<(Contents, u64)>,
     room: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { version: Version::Any, own: false, settings: Vec::new(), room: 64 }
+        Self { version: Version::Any, own: false, settings: Vec::new(), small_disk: None, room: 64 }
     }
 }
 
@@ -53,6 +56,16 @@ impl Options {
         self.own()
     }
 
+    /// Puts a part of what the server stores on a disk of its own of this many bytes, in memory, for
+    /// [`fill_disk`](Postgres::fill_disk). Implies [`own`](Self::own). Defaults to none.
+    ///
+    /// It takes Linux, root, and leave to mount; without them starting the server gives [`Error::Forbidden`].
+    #[must_use]
+    pub fn small_disk(mut self, contents: Contents, bytes: u64) -> Self {
+        self.small_disk = Some((contents, bytes));
+        self.own()
+    }
+
     /// How many databases that tests are done with may lie around in an own server before they are dropped together.
     /// Defaults to 64, which are half a gigabyte.
     #[must_use]
@@ -70,12 +83,31 @@ impl Options {
         must(self.try_start().await)
     }
 
+    /// Starts the server, if this process may make its [small disk](Self::small_disk). Otherwise says on standard error
+    /// that the test of this thread did not run, and why: past the harness, which shows nothing of a test that passes.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_start`](Self::try_start) gives another error than [`Error::Forbidden`].
+    pub async fn start_if_allowed(self) -> Option<Postgres> {
+        match self.try_start().await {
+            Err(forbidden @ Error::Forbidden { .. }) => {
+                let thread = std::thread::current();
+                let test = thread.name().unwrap_or("a test");
+                // There is nobody else to tell.
+                let _closed = writeln!(std::io::stderr(), "NOT RUN: {test}: {forbidden}");
+                None
+            }
+            other => Some(must(other)),
+        }
+    }
+
     /// Starts the server.
     ///
     /// # Errors
     ///
     /// [`Error::Missing`] if no source has one of this version; [`Error::Program`] with the end of the log if it does
-    /// not start.
+    /// not start; [`Error::Forbidden`] if it was to have a [small disk](Self::small_disk) and may not.
     ///
     /// # Cancel safety
     ///
@@ -93,6 +125,6 @@ impl Options {
             Err(missing) if !self.own => return super::container::instead(self.version, missing).await,
             Err(missing) => return Err(missing),
         };
-        Postgres::own(Cluster::start(programs, &self.settings).await?, self.room).await
+        Postgres::own(Cluster::start(programs, &self.settings, self.small_disk).await?, self.room).await
     }
 }

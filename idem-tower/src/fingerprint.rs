@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header;
 use http::request::Parts;
 use idem_core::Fingerprint;
-use idem_core::fingerprint::FingerprintBuilder;
+use idem_core::fingerprint::{BodyHasher, FingerprintBuilder};
 use mime::Mime;
 
 /// The standard fingerprint: method, raw path, all query pairs, decoded and in order, media type and body.
@@ -18,22 +18,24 @@ use mime::Mime;
 ///
 /// # Examples
 ///
-/// Add a header that changes what the request means:
+/// Leave out what a retry may change, and add a header that changes what the request means:
 ///
 /// ```
+/// use idem_core::fingerprint::JsonPointer;
 /// use idem_tower::fingerprint::standard;
 ///
+/// let sent_at = JsonPointer::new("/sent_at")?;
 /// # fn head() -> http::request::Parts { http::Request::new(()).into_parts().0 }
 /// # let (head, body) = (head(), bytes::Bytes::new());
 /// let version = head.headers.get("api-version").map_or(&b""[..], |value| value.as_bytes());
-/// let candidates = standard(&head, &body).header("api-version", version).finish()?;
+/// let candidates = standard(&head, &body).without(&sent_at).header("api-version", version).finish()?;
 /// # let _ = candidates;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn standard<'a>(head: &Parts, body: &'a Bytes) -> FingerprintBuilder<'a> {
     let mut builder = Fingerprint::builder(format!("{} {}", head.method, head.uri.path()));
     if let Some(query) = head.uri.query() {
-        builder = builder.query("", query);
+        builder = builder.query_string(query);
     }
     let Some(content_type) = head.headers.get(header::CONTENT_TYPE) else { return builder.bytes(body) };
     let Some(media_type) = content_type.to_str().ok().and_then(|value| value.parse::<Mime>().ok()) else {
@@ -44,11 +46,12 @@ pub fn standard<'a>(head: &Parts, body: &'a Bytes) -> FingerprintBuilder<'a> {
     builder = builder.body_limit(body.len());
     match (media_type.type_(), media_type.subtype(), media_type.suffix()) {
         (mime::APPLICATION, mime::JSON, _) | (_, _, Some(mime::JSON)) => builder.json(body),
-        (mime::APPLICATION, mime::WWW_FORM_URLENCODED, _) => builder.bytes(body),
+        (mime::APPLICATION, mime::WWW_FORM_URLENCODED, _) => builder.form(body),
         (mime::MULTIPART, mime::FORM_DATA, _) => match media_type.get_param(mime::BOUNDARY) {
             Some(boundary) => {
-                let _ = boundary;
-                builder.bytes(body)
+                let mut hasher = BodyHasher::multipart(boundary.as_str());
+                hasher.update(body);
+                builder.body(hasher.finish())
             }
             None => builder.bytes(body),
         },

@@ -1,5 +1,6 @@
 //! How the store is set up: [`PostgresConfig`].
 
+use crate::group::Limits;
 use idem_core::{Error, ErrorKind, WriteOutcome};
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
@@ -37,6 +38,7 @@ pub struct PostgresConfig {
     pub(crate) statement_deadline: Duration,
     pub(crate) transaction_pooler: bool,
     pub(crate) allow_unsafe_durability: bool,
+    pub(crate) group: usize,
 }
 
 /// Why a configuration cannot work.
@@ -77,6 +79,7 @@ impl PostgresConfig {
             statement_deadline: Duration::from_secs(5),
             transaction_pooler: false,
             allow_unsafe_durability: false,
+            group: 256,
         }
     }
 
@@ -128,6 +131,22 @@ impl PostgresConfig {
     pub fn with_transaction_pooler(mut self, transaction_pooler: bool) -> Self {
         self.transaction_pooler = transaction_pooler;
         self
+    }
+
+    /// How many claims, or completions, of concurrent callers go to the server in one statement at most. Below 2 each goes
+    /// alone. Defaults to 256.
+    ///
+    /// Nobody waits for a larger group: a caller that comes while few statements are under way goes alone and at once, and
+    /// those who come while many are go together as soon as one comes back.
+    pub fn with_group_limit(mut self, calls: usize) -> Self {
+        self.group = calls;
+        self
+    }
+
+    pub(crate) fn group_limits(&self) -> Option<Limits> {
+        let alone = std::env::var("IDEM_ALONE").ok().and_then(|v| v.parse().ok()).unwrap_or(2);
+        let limits = Limits { alone, items: self.group, bytes: 1 << 20, waiting: 4_096 };
+        (self.group > 1).then_some(limits)
     }
 
     /// Accepts a server with `fsync` or `synchronous_commit` off. Then what was acknowledged can be lost in a crash, and with it the first promise. Defaults to

@@ -10,6 +10,13 @@ use std::time::Duration;
 /// The longest name of a schema or a table, in bytes: room for what is added to it within PostgreSQL's 63.
 const MAX_IDENTIFIER_BYTES: usize = 40;
 
+/// How many statements of a lane are under way before callers go together.
+const ALONE: usize = 4;
+/// How many bytes go together.
+const GROUP_BYTES: usize = 1 << 20;
+/// How many callers of a lane wait in its queue before others wait for room in it.
+const WAITING: usize = 4_096;
+
 /// Where the records are, and how they are reached. `Debug` shows no password and no host.
 ///
 /// # Examples
@@ -39,6 +46,7 @@ pub struct PostgresConfig {
     pub(crate) transaction_pooler: bool,
     pub(crate) allow_unsafe_durability: bool,
     pub(crate) group: usize,
+    pub(crate) alone: usize,
 }
 
 /// Why a configuration cannot work.
@@ -80,6 +88,7 @@ impl PostgresConfig {
             transaction_pooler: false,
             allow_unsafe_durability: false,
             group: 256,
+            alone: ALONE,
         }
     }
 
@@ -143,10 +152,16 @@ impl PostgresConfig {
         self
     }
 
+    /// For tests: nobody goes alone, and every claim and completion is a group's.
+    #[doc(hidden)]
+    pub fn with_nobody_alone(mut self) -> Self {
+        self.alone = 0;
+        self
+    }
+
     pub(crate) fn group_limits(&self) -> Option<Limits> {
-        let alone = std::env::var("IDEM_ALONE").ok().and_then(|v| v.parse().ok()).unwrap_or(2);
-        let limits = Limits { alone, items: self.group, bytes: 1 << 20, waiting: 4_096 };
-        (self.group > 1).then_some(limits)
+        let limits = Limits { alone: self.alone, items: self.group, bytes: GROUP_BYTES, waiting: WAITING };
+        (self.group > 1 || self.alone == 0).then_some(limits)
     }
 
     /// Accepts a server with `fsync` or `synchronous_commit` off. Then what was acknowledged can be lost in a crash, and with it the first promise. Defaults to

@@ -37,9 +37,10 @@ struct Groups {
 
 impl Groups {
     fn new(config: &PostgresConfig, limits: Limits, single: &Arc<Single>) -> Result<Self, Error> {
-        let link = Arc::new(Link::for_groups(config, 2 * limits.alone)?);
-        let claims = ClaimGroups { link: Arc::clone(&link), single: Arc::clone(single) };
-        let completions = CompletionGroups { link, single: Arc::clone(single) };
+        let link = Arc::new(Link::for_groups(config, 2 * limits.alone.max(1))?);
+        let always = limits.alone == 0;
+        let claims = ClaimGroups { link: Arc::clone(&link), single: Arc::clone(single), always };
+        let completions = CompletionGroups { link, single: Arc::clone(single), always };
         Ok(Self { claims: Lane::new(Arc::new(claims), limits), completions: Lane::new(Arc::new(completions), limits) })
     }
 }

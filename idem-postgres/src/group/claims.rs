@@ -18,6 +18,8 @@ pub(crate) struct ClaimGroups {
     pub(crate) link: Arc<Link>,
     /// For what cannot go together.
     pub(crate) single: Arc<Single>,
+    /// Whether a group of one is a group, too.
+    pub(crate) always: bool,
 }
 
 impl Errand for ClaimGroups {
@@ -29,7 +31,7 @@ impl Errand for ClaimGroups {
     }
 
     async fn run(self: Arc<Self>, mut group: Vec<Asked<Self>>) {
-        if group.len() == 1 {
+        if group.len() == 1 && !self.always {
             return self.each(group).await;
         }
         // Stable: of two claims of one identity the first comes first, and the others find its row.

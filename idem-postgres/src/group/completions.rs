@@ -18,6 +18,8 @@ pub(crate) struct CompletionGroups {
     pub(crate) link: Arc<Link>,
     /// For what cannot go together.
     pub(crate) single: Arc<Single>,
+    /// Whether a group of one is a group, too.
+    pub(crate) always: bool,
 }
 
 /// One completion, as [`Change::Complete`] has it.
@@ -37,7 +39,7 @@ impl Errand for CompletionGroups {
     }
 
     async fn run(self: Arc<Self>, mut group: Vec<Asked<Self>>) {
-        if group.len() == 1 {
+        if group.len() == 1 && !self.always {
             return self.each(group).await;
         }
         group.sort_by(|one, other| one.item.identity.cmp(&other.item.identity));

@@ -32,7 +32,8 @@ pub(crate) struct Asked<E: Errand + ?Sized> {
 /// How much goes together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How many statements of one lane are under way before callers wait for each other.
+    /// How many statements of one lane are under way before callers wait for each other. Zero, for tests: nobody goes
+    /// alone, and a group of one is a group.
     pub(crate) alone: usize,
     /// How many items go together.
     pub(crate) items: usize,
@@ -109,6 +110,11 @@ impl<E: Errand> Lane<E> {
         let (reply, answer) = oneshot::channel();
         let asked = Asked { item, reply };
         state.queue.push_back(Waiting { asked, runtime: Handle::current(), _room: room });
+        if state.under_way == 0 {
+            state.under_way = 1;
+            drop(state);
+            Place(Some(Arc::clone(&self.inner))).pass_on();
+        }
         Way::Together(answer)
     }
 }
@@ -206,5 +212,163 @@ impl<E: Errand> Drop for Slot<E> {
         if let Some(place) = self.0.take() {
             place.pass_on();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::sync::mpsc;
+
+    /// Answers every item with the size of its group, when it is let go on.
+    struct Counted {
+        begun: mpsc::UnboundedSender<Vec<u32>>,
+        go_on: Semaphore,
+    }
+
+    impl Errand for Counted {
+        type Item = u32;
+        type Answer = usize;
+
+        fn weight(item: &u32) -> usize {
+            *item as usize
+        }
+
+        async fn run(self: Arc<Self>, group: Vec<Asked<Self>>) {
+            let _gone = self.begun.send(group.iter().map(|asked| asked.item).collect());
+            if let Ok(permit) = self.go_on.acquire().await {
+                permit.forget();
+            }
+            let size = group.len();
+            for asked in group {
+                let _gone = asked.reply.send(size);
+            }
+        }
+    }
+
+    const LIMITS: Limits = Limits { alone: 1, items: 3, bytes: 100, waiting: 8 };
+
+    fn lane() -> (Lane<Counted>, Arc<Counted>, mpsc::UnboundedReceiver<Vec<u32>>) {
+        let (begun, groups) = mpsc::unbounded_channel();
+        let errand = Arc::new(Counted { begun, go_on: Semaphore::new(0) });
+        (Lane::new(Arc::clone(&errand), LIMITS), errand, groups)
+    }
+
+    async fn alone(lane: &Lane<Counted>, item: u32) -> Slot<Counted> {
+        match lane.enter(item).await {
+            Way::Alone(_, slot) => slot,
+            Way::Together(_) => panic!("{item} waits"),
+        }
+    }
+
+    async fn together(lane: &Lane<Counted>, item: u32) -> oneshot::Receiver<usize> {
+        match lane.enter(item).await {
+            Way::Alone(..) => panic!("{item} goes alone"),
+            Way::Together(answer) => answer,
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_while_others_are_under_way_goes_with_the_next() {
+        let (lane, errand, mut groups) = lane();
+        let first = alone(&lane, 1).await;
+        let answers = [together(&lane, 2).await, together(&lane, 3).await, together(&lane, 4).await];
+        let late = together(&lane, 5).await;
+        assert!(groups.try_recv().is_err(), "nobody goes before the first is back");
+        drop(first);
+        assert_eq!(groups.recv().await.unwrap(), [2, 3, 4], "as many as may");
+        errand.go_on.add_permits(2);
+        for answer in answers {
+            assert_eq!(answer.await.unwrap(), 3);
+        }
+        assert_eq!(groups.recv().await.unwrap(), [5]);
+        assert_eq!(late.await.unwrap(), 1);
+        // The place is given up when nobody waits: soon the next one goes alone again.
+        while lane.inner.state().under_way > 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(alone(&lane, 6).await);
+    }
+
+    #[tokio::test]
+    async fn who_is_gone_before_it_was_sent_is_not_sent() {
+        let (lane, errand, mut groups) = lane();
+        let first = alone(&lane, 1).await;
+        drop(together(&lane, 2).await);
+        let stays = together(&lane, 3).await;
+        drop(first);
+        errand.go_on.add_permits(1);
+        assert_eq!(groups.recv().await.unwrap(), [3]);
+        assert_eq!(stays.await.unwrap(), 1);
+        // Nobody but such: no group at all.
+        let first = alone_soon(&lane).await;
+        drop(together(&lane, 4).await);
+        drop(first);
+        assert_eq!(lane.inner.state().under_way, 0);
+        assert!(groups.try_recv().is_err());
+    }
+
+    async fn alone_soon(lane: &Lane<Counted>) -> Slot<Counted> {
+        while lane.inner.state().under_way > 0 {
+            tokio::task::yield_now().await;
+        }
+        alone(lane, 0).await
+    }
+
+    #[tokio::test]
+    async fn a_group_is_bounded_in_bytes_but_for_a_single_item() {
+        let (lane, errand, mut groups) = lane();
+        let first = alone(&lane, 1).await;
+        let answers = [together(&lane, 500).await, together(&lane, 60).await, together(&lane, 50).await];
+        drop(first);
+        errand.go_on.add_permits(3);
+        for expected in [[500], [60], [50]] {
+            assert_eq!(groups.recv().await.unwrap(), expected);
+        }
+        for answer in answers {
+            assert_eq!(answer.await.unwrap(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_makes_callers_wait() {
+        let (lane, errand, mut groups) = lane();
+        let first = alone(&lane, 0).await;
+        let mut answers = Vec::new();
+        for item in 1..=8 {
+            answers.push(together(&lane, item).await);
+        }
+        let ninth = lane.enter(9);
+        tokio::pin!(ninth);
+        assert!(futures_util::poll!(ninth.as_mut()).is_pending(), "there is no room");
+        drop(first);
+        assert_eq!(groups.recv().await.unwrap(), [1, 2, 3]);
+        let Way::Together(answer) = ninth.await else { panic!("the place is taken") };
+        errand.go_on.add_permits(10);
+        for answer in answers {
+            answer.await.unwrap();
+        }
+        answer.await.unwrap();
+    }
+
+    /// A group's task ends with the runtime that it runs on. Those in it learn that nobody knows; the lane goes on.
+    #[test]
+    fn a_lane_outlives_a_runtime() {
+        let (lane, errand, mut groups) = lane();
+        let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (one, other) = (runtime(), runtime());
+        let first = one.block_on(alone(&lane, 1));
+        let lost = one.block_on(together(&lane, 2));
+        drop(first);
+        assert_eq!(groups.blocking_recv().unwrap(), [2]);
+        let waits = other.block_on(together(&lane, 3));
+        one.shutdown_timeout(Duration::from_secs(10));
+        assert!(other.block_on(lost).is_err(), "its group will never answer");
+        // Nobody was there to go on. Whoever comes next takes along who waits.
+        let next = other.block_on(alone(&lane, 4));
+        errand.go_on.add_permits(1);
+        drop(next);
+        assert_eq!(other.block_on(waits).unwrap(), 1);
     }
 }

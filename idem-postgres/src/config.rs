@@ -1,5 +1,6 @@
 //! How the store is set up: [`PostgresConfig`].
 
+use crate::group::Limits;
 use idem_core::{Error, ErrorKind, WriteOutcome};
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
@@ -8,6 +9,13 @@ use std::time::Duration;
 
 /// The longest name of a schema or a table, in bytes: room for what is added to it within PostgreSQL's 63.
 const MAX_IDENTIFIER_BYTES: usize = 40;
+
+/// How many statements of a lane are under way before callers go together.
+const ALONE: usize = 4;
+/// How many bytes go together.
+const GROUP_BYTES: usize = 1 << 20;
+/// How many callers of a lane wait in its queue before others wait for room in it.
+const WAITING: usize = 4_096;
 
 /// Where the records are, and how they are reached. `Debug` shows no password and no host.
 ///
@@ -37,6 +45,8 @@ pub struct PostgresConfig {
     pub(crate) statement_deadline: Duration,
     pub(crate) transaction_pooler: bool,
     pub(crate) allow_unsafe_durability: bool,
+    pub(crate) group: usize,
+    pub(crate) alone: usize,
 }
 
 /// Why a configuration cannot work.
@@ -77,6 +87,8 @@ impl PostgresConfig {
             statement_deadline: Duration::from_secs(5),
             transaction_pooler: false,
             allow_unsafe_durability: false,
+            group: 256,
+            alone: ALONE,
         }
     }
 
@@ -128,6 +140,28 @@ impl PostgresConfig {
     pub fn with_transaction_pooler(mut self, transaction_pooler: bool) -> Self {
         self.transaction_pooler = transaction_pooler;
         self
+    }
+
+    /// How many claims, or completions, of concurrent callers go to the server in one statement at most. Below 2 each goes
+    /// alone. Defaults to 256.
+    ///
+    /// Nobody waits for a larger group: a caller that comes while few statements are under way goes alone and at once, and
+    /// those who come while many are go together as soon as one comes back.
+    pub fn with_group_limit(mut self, calls: usize) -> Self {
+        self.group = calls;
+        self
+    }
+
+    /// For tests: nobody goes alone, and every claim and completion is a group's.
+    #[doc(hidden)]
+    pub fn with_nobody_alone(mut self) -> Self {
+        self.alone = 0;
+        self
+    }
+
+    pub(crate) fn group_limits(&self) -> Option<Limits> {
+        let limits = Limits { alone: self.alone, items: self.group, bytes: GROUP_BYTES, waiting: WAITING };
+        (self.group > 1 || self.alone == 0).then_some(limits)
     }
 
     /// Accepts a server with `fsync` or `synchronous_commit` off. Then what was acknowledged can be lost in a crash, and with it the first promise. Defaults to

@@ -54,10 +54,12 @@
 mod blocked;
 mod config;
 mod error;
+mod group;
 mod link;
 mod maintenance;
 mod row;
 mod schema;
+mod single;
 mod sql;
 mod statement;
 mod store;

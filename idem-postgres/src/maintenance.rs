@@ -2,8 +2,9 @@
 
 use crate::link::Answer;
 use crate::row::{column, instant, stuck};
+use crate::single::{before, micros_back};
 use crate::statement::Value;
-use crate::store::{PostgresStore, before, micros_back};
+use crate::store::PostgresStore;
 use idem_core::store::{Erase, Erased, PurgeOptions, Purged, Stats, StuckPage, StuckQuery, UnresolvedRows};
 use idem_core::{Error, Scope, Timestamp, WriteOutcome};
 use sqlx::postgres::PgRow;
@@ -23,16 +24,17 @@ const WALK_STEPS: usize = 10;
 impl PostgresStore {
     /// One batch: settled and expired records first, then, if told so, unresolved ones.
     pub(crate) async fn purge_batch(&self, options: &PurgeOptions) -> Result<Purged, Error> {
-        let sql = &self.shared.sql;
+        let sql = &self.shared.single.sql;
         let mut purged = Purged::default();
         let limit = i64::try_from(options.batch()).unwrap_or(i64::MAX);
-        let found = self.rows("purge", &sql.expired, &[Value::Long(limit)]).await?;
+        let found = self.shared.single.rows("purge", &sql.expired, &[Value::Long(limit)]).await?;
         self.delete(&found, None, &mut purged).await?;
         let left = limit.saturating_sub(i64::try_from(found.len()).unwrap_or(i64::MAX));
         if let UnresolvedRows::DropAfter(grace) = options.unresolved()
             && left > 0
         {
-            let found = self.rows("purge", &sql.given_up, &[Value::Long(left), micros_back(grace)]).await?;
+            let found =
+                self.shared.single.rows("purge", &sql.given_up, &[Value::Long(left), micros_back(grace)]).await?;
             self.delete(&found, Some(grace), &mut purged).await?;
         }
         // While there is a backlog, what is dead comes first.
@@ -53,7 +55,7 @@ impl PostgresStore {
             Value::Bool(grace.is_some()),
             Value::Instant(before(clock, grace.unwrap_or_default())),
         ];
-        for row in self.rows("purge", &self.shared.sql.delete, &values).await? {
+        for row in self.shared.single.rows("purge", &self.shared.single.sql.delete, &values).await? {
             count_deleted(&row, clock, purged)?;
         }
         Ok(())
@@ -65,9 +67,9 @@ impl PostgresStore {
     /// It stays behind the present by more than a statement's deadline, since a stamp is older than its commit; where the clock stepped back, it goes
     /// back too. Two walks at a time do each other's work again and no harm.
     async fn walk(&self) -> Result<(), Error> {
-        let sql = &self.shared.sql;
+        let sql = &self.shared.single.sql;
         let behind = WALK_BEHIND.max(2 * self.shared.config.statement_deadline);
-        let rows = self.rows("purge", &sql.walked, &[micros_back(behind)]).await?;
+        let rows = self.shared.single.rows("purge", &sql.walked, &[micros_back(behind)]).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         let (mut walked, horizon) = (instant("purge", row, "walked")?, instant("purge", row, "horizon")?);
         for _ in 0..WALK_STEPS {
@@ -95,7 +97,7 @@ impl PostgresStore {
 
     /// A statement of the walk; nothing, if somebody else is writing what it would write, for then that is somebody else's walk.
     async fn unless_taken(&self, sql: &Arc<str>, values: &[Value<'_>]) -> Result<Vec<PgRow>, Error> {
-        match self.shared.link.run("purge", sql, values).await? {
+        match self.shared.single.link.run("purge", sql, values).await? {
             Answer::Rows(rows) => Ok(rows),
             Answer::RivalUncommitted => Ok(Vec::new()),
         }
@@ -112,7 +114,7 @@ impl PostgresStore {
             Value::OptionalText(cursor.map(|cursor| cursor.identity.scope().as_str())),
             Value::OptionalText(cursor.map(|cursor| cursor.identity.key().as_str())),
         ];
-        let sql: &Arc<str> = &self.shared.sql.stuck;
+        let sql: &Arc<str> = &self.shared.single.sql.stuck;
         let rows = self.slow_rows("stuck", sql, &values).await?;
         let mut page = StuckPage::default();
         page.records = rows.iter().take(limit).map(|row| stuck("stuck", row)).collect::<Result<_, _>>()?;
@@ -127,7 +129,11 @@ impl PostgresStore {
         let (scope, everything) = (Value::Text(scope.as_str()), Value::Bool(which == Erase::Everything));
         let mut erased = Erased::default();
         loop {
-            let rows = self.rows("erase", &self.shared.sql.erase, &[scope, everything, Value::Long(ERASE_BATCH)]).await;
+            let rows = self
+                .shared
+                .single
+                .rows("erase", &self.shared.single.sql.erase, &[scope, everything, Value::Long(ERASE_BATCH)])
+                .await;
             // What went before is gone, whatever became of this batch.
             let unknown = |error: Error| error.with_write_outcome(WriteOutcome::Unknown);
             let rows = rows.map_err(|error| if erased.deleted > 0 { unknown(error) } else { error })?;
@@ -136,7 +142,7 @@ impl PostgresStore {
             }
             erased.deleted += rows.len() as u64;
         }
-        let rows = self.slow_rows("erase", &self.shared.sql.left, &[scope]).await?;
+        let rows = self.slow_rows("erase", &self.shared.single.sql.left, &[scope]).await?;
         if let Some(row) = rows.first() {
             erased.kept = number("erase", row, "kept")?;
         }
@@ -150,14 +156,14 @@ impl PostgresStore {
         sql: &Arc<str>,
         values: &[Value<'_>],
     ) -> Result<Vec<PgRow>, Error> {
-        match self.shared.link.run_slowly(operation, sql, values).await? {
+        match self.shared.single.link.run_slowly(operation, sql, values).await? {
             Answer::Rows(rows) => Ok(rows),
             Answer::RivalUncommitted => Ok(Vec::new()),
         }
     }
 
     pub(crate) async fn count_all(&self) -> Result<Stats, Error> {
-        let rows = self.slow_rows("stats", &self.shared.sql.stats, &[]).await?;
+        let rows = self.slow_rows("stats", &self.shared.single.sql.stats, &[]).await?;
         let mut stats = Stats::default();
         if let Some(row) = rows.first() {
             stats.live = number("stats", row, "live")?;

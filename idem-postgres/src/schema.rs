@@ -97,7 +97,7 @@ impl PostgresStore {
     /// It only reads.
     pub async fn check(&self) -> Result<(), Error> {
         let operation = "connect";
-        let rows = self.rows(operation, &self.shared.sql.check, &[]).await?;
+        let rows = self.shared.single.rows(operation, &self.shared.single.sql.check, &[]).await?;
         let Some(row) = rows.first() else { return Err(unusable(Unusable::NoVersion)) };
         let unsafe_allowed = self.shared.config.allow_unsafe_durability;
 

@@ -24,9 +24,24 @@ const STUCK: &str = "((r.status = 'in_progress' AND (r.lease_ms = 0 \
 /// `locked_at`, which many rows may share, instead of by its identity.
 const OWNED: &str = "r.scope = $1 AND r.key = $2 AND r.locked_at IS NOT DISTINCT FROM $3 AND r.owner = $4";
 
+/// How a group's statement is planned: each item of the group in turn, and its row by its identity. On a young table the planner would rather read all
+/// of it.
+pub(crate) const GROUP_SETTINGS: [(&str, &str); 7] = [
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_material", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("jit", "off"),
+];
+
 pub(crate) struct Statements {
     pub(crate) insert: Arc<str>,
     pub(crate) load: Arc<str>,
+    pub(crate) insert_group: Arc<str>,
+    pub(crate) load_group: Arc<str>,
+    pub(crate) complete_group: Arc<str>,
     pub(crate) retry: Arc<str>,
     pub(crate) takeover: Arc<str>,
     pub(crate) as_new: Arc<str>,
@@ -57,6 +72,9 @@ impl Statements {
         let Self {
             insert,
             load,
+            insert_group,
+            load_group,
+            complete_group,
             retry,
             takeover,
             as_new,
@@ -83,6 +101,9 @@ impl Statements {
         [
             ("insert", insert),
             ("load", load),
+            ("insert_group", insert_group),
+            ("load_group", load_group),
+            ("complete_group", complete_group),
             ("retry", retry),
             ("takeover", takeover),
             ("as_new", as_new),
@@ -141,6 +162,33 @@ impl Statements {
             load: format!(
                 "SELECT (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
                  FROM (SELECT clock_timestamp() AS now) AS c LEFT JOIN {records} AS r ON r.scope = $1 AND r.key = $2"
+            )
+            .into(),
+            // Groups are sorted by identity by their sender, and worked through in that order, so that two of them cannot deadlock: see
+            // `GROUP_SETTINGS`.
+            insert_group: format!(
+                "INSERT INTO {records} AS r (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
+                 SELECT i.scope, i.key, i.fingerprint, 'in_progress', 1, i.owner, c.now, i.lease_ms, c.now, c.now + i.retention * interval '1 microsecond' \
+                 FROM (SELECT clock_timestamp() AS now) AS c, \
+                   unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[], $5::int[], $6::bigint[]) \
+                     AS i (scope, key, fingerprint, owner, lease_ms, retention) \
+                 ON CONFLICT (scope, key) DO NOTHING \
+                 RETURNING r.owner, (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at"
+            )
+            .into(),
+            load_group: format!(
+                "SELECT i.number, (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
+                 FROM (SELECT clock_timestamp() AS now) AS c, unnest($1::text[], $2::text[]) WITH ORDINALITY AS i (scope, key, number) \
+                 LEFT JOIN {records} AS r ON r.scope = i.scope AND r.key = i.key"
+            )
+            .into(),
+            complete_group: format!(
+                "UPDATE {records} AS r SET status = 'completed', expires_at = i.expires_at, response_code = i.code, \
+                   response_head = i.head, response_body = i.body \
+                 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::uuid[], $5::timestamptz[], $6::int[], $7::bytea[], $8::bytea[]) \
+                   AS i (scope, key, locked_at, owner, expires_at, code, head, body) \
+                 WHERE r.scope = i.scope AND r.key = i.key AND r.locked_at IS NOT DISTINCT FROM i.locked_at AND r.owner = i.owner \
+                   AND r.status = 'in_progress' RETURNING r.owner"
             )
             .into(),
             retry: owning("", "r.status = 'failed'"),

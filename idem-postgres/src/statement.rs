@@ -3,7 +3,7 @@
 use idem_core::{Owner, Timestamp};
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
-use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgTypeInfo};
+use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgHasArrayType, PgTypeInfo};
 use sqlx::{Arguments, Encode, Postgres, Type};
 use std::fmt::Write as _;
 use uuid::Uuid;
@@ -25,6 +25,12 @@ pub(crate) enum Value<'a> {
     Instant(Timestamp),
     OptionalInstant(Option<Timestamp>),
     Texts(&'a [&'a str]),
+    ByteStrings(&'a [&'a [u8]]),
+    Ints(&'a [i32]),
+    OptionalInts(&'a [Option<i32>]),
+    Longs(&'a [i64]),
+    Owners(&'a [Owner]),
+    Instants(&'a [Timestamp]),
 }
 
 /// A `timestamptz` to the microsecond, past what a float could hold.
@@ -33,6 +39,12 @@ struct Instant(i64);
 impl Type<Postgres> for Instant {
     fn type_info() -> PgTypeInfo {
         PgTypeInfo::with_name("timestamptz")
+    }
+}
+
+impl PgHasArrayType for Instant {
+    fn array_type_info() -> PgTypeInfo {
+        PgTypeInfo::with_name("_timestamptz")
     }
 }
 
@@ -61,8 +73,16 @@ pub(crate) fn arguments(values: &[Value<'_>]) -> Result<PgArguments, BoxDynError
             Value::OptionalInstant(instant) => {
                 arguments.add(instant.map(|instant| Instant(instant.as_micros())))?;
             }
-            Value::Texts(texts) => {
-                arguments.add(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>())?;
+            Value::Texts(texts) => arguments.add(texts)?,
+            Value::ByteStrings(strings) => arguments.add(strings)?,
+            Value::Ints(numbers) => arguments.add(numbers)?,
+            Value::OptionalInts(numbers) => arguments.add(numbers)?,
+            Value::Longs(numbers) => arguments.add(numbers)?,
+            Value::Owners(owners) => {
+                arguments.add(owners.iter().map(|owner| *owner.as_uuid()).collect::<Vec<Uuid>>())?;
+            }
+            Value::Instants(instants) => {
+                arguments.add(instants.iter().map(|instant| Instant(instant.as_micros())).collect::<Vec<_>>())?;
             }
         }
     }
@@ -105,17 +125,30 @@ fn write_literal(out: &mut String, value: &Value<'_>) {
             let _ = write!(out, "{}", instant.as_micros());
             out.push_str(" microseconds')");
         }
-        Value::Texts(texts) => {
-            out.push_str("ARRAY[");
-            for (index, text) in texts.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_text(out, text);
-            }
-            out.push_str("]::text[]");
+        Value::Texts(texts) => write_array(out, "text", texts.iter().map(|text| Value::Text(text))),
+        Value::ByteStrings(strings) => write_array(out, "bytea", strings.iter().map(|bytes| Value::Bytes(bytes))),
+        Value::Ints(numbers) => write_array(out, "int", numbers.iter().map(|number| Value::Int(*number))),
+        Value::OptionalInts(numbers) => {
+            write_array(out, "int", numbers.iter().map(|number| Value::OptionalInt(*number)));
+        }
+        Value::Longs(numbers) => write_array(out, "bigint", numbers.iter().map(|number| Value::Long(*number))),
+        Value::Owners(owners) => write_array(out, "uuid", owners.iter().map(|owner| Value::Owner(*owner))),
+        Value::Instants(instants) => {
+            write_array(out, "timestamptz", instants.iter().map(|instant| Value::Instant(*instant)));
         }
     }
+}
+
+#[expect(single_use_lifetimes, reason = "an `impl Trait` needs a name for it")]
+fn write_array<'a>(out: &mut String, of: &str, values: impl Iterator<Item = Value<'a>>) {
+    out.push_str("ARRAY[");
+    for (index, value) in values.enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write_literal(out, &value);
+    }
+    let _ = write!(out, "]::{of}[]");
 }
 
 /// A string in PostgreSQL's escape syntax, which no setting of the server changes.

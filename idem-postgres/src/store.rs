@@ -2,27 +2,18 @@
 
 use crate::blocked::Blocked;
 use crate::config::PostgresConfig;
-use crate::link::{Answer, Link, now};
-use crate::row::{instant, record};
+use crate::group::{ClaimGroups, Completion, CompletionGroups, Lane, Limits, Way, unanswered};
+use crate::link::Link;
+use crate::single::{Insertion, Single};
 use crate::sql::Statements;
-use crate::statement::Value;
 use async_trait::async_trait;
-use idem_core::machine::{Change, NextOwnership};
+use idem_core::machine::Change;
 use idem_core::store::{
     Erase, Erased, Inserted, Loaded, PurgeOptions, Purged, Stats, Store, StuckPage, StuckQuery, Swapped,
 };
-use idem_core::{Claim, Error, ErrorKind, Identity, LeaseLength, Scope, Timestamp, Version, WriteOutcome};
-use sqlx::postgres::PgRow;
+use idem_core::{Claim, Error, Identity, Scope, Version, WriteOutcome};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How often an insert is repeated whose rival's row was gone when it was looked at.
-const MAX_VANISHED: u32 = 16;
-/// How often a write waits anew, a lock timeout each, for a rival that has not committed yet, before its caller is told that the store is unavailable.
-const MAX_WAITS: u32 = 8;
-/// When to ask again for a key whose claim a rival has not committed yet.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A store in one table of a PostgreSQL database. Cheap to clone; clones share one pool.
 ///
@@ -33,10 +24,25 @@ pub struct PostgresStore {
 }
 
 pub(crate) struct Shared {
-    pub(crate) link: Link,
-    blocked: Blocked,
-    pub(crate) sql: Statements,
+    pub(crate) single: Arc<Single>,
+    groups: Option<Groups>,
     pub(crate) config: PostgresConfig,
+}
+
+/// Callers that go together.
+struct Groups {
+    claims: Lane<ClaimGroups>,
+    completions: Lane<CompletionGroups>,
+}
+
+impl Groups {
+    fn new(config: &PostgresConfig, limits: Limits, single: &Arc<Single>) -> Result<Self, Error> {
+        let link = Arc::new(Link::for_groups(config, 2 * limits.alone.max(1))?);
+        let always = limits.alone == 0;
+        let claims = ClaimGroups { link: Arc::clone(&link), single: Arc::clone(single), always };
+        let completions = CompletionGroups { link, single: Arc::clone(single), always };
+        Ok(Self { claims: Lane::new(Arc::new(claims), limits), completions: Lane::new(Arc::new(completions), limits) })
+    }
 }
 
 impl PostgresStore {
@@ -66,36 +72,24 @@ impl PostgresStore {
     ///
     /// [`ErrorKind::Internal`] if the pool cannot be made.
     pub fn unchecked(config: PostgresConfig) -> Result<Self, Error> {
-        let blocked = Blocked::new(config.lock_timeout);
-        let shared = Shared { link: Link::new(&config)?, blocked, sql: Statements::new(&config), config };
-        Ok(Self { shared: Arc::new(shared) })
+        let single = Arc::new(Single {
+            link: Arc::new(Link::new(&config)?),
+            sql: Statements::new(&config),
+            blocked: Blocked::new(config.lock_timeout),
+        });
+        let groups = config.group_limits().map(|limits| Groups::new(&config, limits, &single)).transpose()?;
+        Ok(Self { shared: Arc::new(Shared { single, groups, config }) })
     }
 
     /// Every statement that touches records, by name: for a test that looks at their plans.
     #[doc(hidden)]
     #[must_use]
     pub fn statements(&self) -> Vec<(&'static str, Arc<str>)> {
-        self.shared.sql.all()
+        self.shared.single.sql.all()
     }
 
-    /// Runs a statement whose rival, if it has one, is worth no answer of its own.
-    pub(crate) async fn rows(
-        &self,
-        operation: &'static str,
-        sql: &Arc<str>,
-        values: &[Value<'_>],
-    ) -> Result<Vec<PgRow>, Error> {
-        match self.shared.link.run(operation, sql, values).await? {
-            Answer::Rows(rows) => Ok(rows),
-            Answer::RivalUncommitted => Err(Error::new(ErrorKind::Unavailable, operation, WriteOutcome::NotApplied)),
-        }
-    }
-
-    async fn find(&self, operation: &'static str, identity: &Identity) -> Result<Loaded, Error> {
-        let values = [Value::Text(identity.scope().as_str()), Value::Text(identity.key().as_str())];
-        let rows = self.rows(operation, &self.shared.sql.load, &values).await?;
-        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, operation, WriteOutcome::NotApplied))?;
-        Ok(Loaded { record: record(operation, row)?, clock: instant(operation, row, "clock")? })
+    fn single(&self) -> &Single {
+        &self.shared.single
     }
 }
 
@@ -103,131 +97,38 @@ impl PostgresStore {
 #[deny(clippy::missing_trait_methods)]
 impl Store for PostgresStore {
     async fn insert(&self, claim: &Claim) -> Result<Inserted, Error> {
-        let identity = claim.identity();
-        let fingerprint = claim.fingerprint().to_bytes();
-        let values = [
-            Value::Text(identity.scope().as_str()),
-            Value::Text(identity.key().as_str()),
-            Value::Bytes(&fingerprint),
-            Value::Owner(claim.owner()),
-            lease(claim.lease()),
-            micros(claim.retention()),
-        ];
-        let blocked = &self.shared.blocked;
-        // A claim that was asked before may be its own rival, and has to be asked for.
-        if !claim.was_asked_before() && !blocked.may_look(identity, now()) {
-            return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
+        if let Some(busy) = self.single().busy(claim) {
+            return Ok(busy);
         }
-        let mut waits = MAX_WAITS;
-        for _ in 0..MAX_VANISHED {
-            match self.shared.link.run("insert", &self.shared.sql.insert, &values).await? {
-                Answer::Rows(rows) => {
-                    blocked.forget(identity);
-                    if let Some(row) = rows.first() {
-                        let locked_at = instant("insert", row, "locked_at")
-                            .map_err(|error| error.with_write_outcome(WriteOutcome::Unknown))?;
-                        return Ok(Inserted::Won(Version { locked_at, owner: claim.owner() }));
-                    }
-                }
-                // Somebody's claim is on its way. It may be this claim's own, whose reply was lost: then it has to be asked for again.
-                Answer::RivalUncommitted if !claim.was_asked_before() => {
-                    blocked.remember(identity, now());
-                    return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
-                }
-                Answer::RivalUncommitted if waits > 0 => {
-                    waits -= 1;
-                    continue;
-                }
-                Answer::RivalUncommitted => {
-                    return Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied));
-                }
-            }
-            // The row that was in the way is read by a statement of its own: one that did both would work from one snapshot, and could
-            // miss the winner.
-            let Loaded { record, clock } = self
-                .find("insert", identity)
-                .await
-                .map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))?;
-            if let Some(record) = record {
-                return Ok(Inserted::Existing(record, clock));
-            }
+        let insertion = Insertion::from(claim);
+        // A claim that was asked before may be its own rival, and has to wait for itself.
+        let Some(groups) = self.shared.groups.as_ref().filter(|_| !insertion.asked_before) else {
+            return self.single().insert(&insertion).await;
+        };
+        match groups.claims.enter(insertion).await {
+            Way::Alone(insertion, _slot) => self.single().insert(&insertion).await,
+            Way::Together(answer) => answer.await.unwrap_or_else(|_| Err(unanswered("insert"))),
         }
-        Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied))
     }
 
     async fn swap(&self, identity: &Identity, expected: &Version, change: &Change) -> Result<Swapped, Error> {
-        let sql = &self.shared.sql;
-        let owned = [
-            Value::Text(identity.scope().as_str()),
-            Value::Text(identity.key().as_str()),
-            Value::Instant(expected.locked_at),
-            Value::Owner(expected.owner),
-        ];
-        let own = |read_lease: &LeaseLength, next: &NextOwnership| {
-            [
-                lease(*read_lease),
-                Value::Instant(next.version.locked_at),
-                Value::Owner(next.version.owner),
-                lease(next.lease),
-                count(next.attempt),
-                Value::Instant(next.expires_at),
-            ]
+        let (Some(groups), Change::Complete { response, expires_at }) = (&self.shared.groups, change) else {
+            return self.single().swap(identity, expected, change).await;
         };
-        let (bytes, head);
-        let (statement, values): (_, Vec<Value<'_>>) = match change {
-            Change::Retry { read_lease, next } => (&sql.retry, [&owned[..], &own(read_lease, next)].concat()),
-            Change::Relock { read_lease, next } => (&sql.relock, [&owned[..], &own(read_lease, next)].concat()),
-            Change::Takeover { from, read_lease, next, unresolved } => {
-                let rest = [Value::Text(from.as_str()), count(*unresolved)];
-                (&sql.takeover, [&owned[..], &own(read_lease, next), &rest].concat())
-            }
-            Change::AsNew { from, read_lease, next, fingerprint } => {
-                bytes = fingerprint.to_bytes();
-                let rest = [Value::Text(from.as_str()), Value::Bytes(&bytes)];
-                (&sql.as_new, [&owned[..], &own(read_lease, next), &rest].concat())
-            }
-            Change::Renew { lease: proposed } => (&sql.renew, [&owned[..], &[lease(*proposed)]].concat()),
-            Change::BeginEffect { lease: proposed } => (&sql.begin_effect, [&owned[..], &[lease(*proposed)]].concat()),
-            Change::Checkpoint { lease: proposed, recovery_point } => {
-                let rest = [lease(*proposed), Value::Text(&recovery_point.name), Value::Bytes(&recovery_point.data)];
-                (&sql.checkpoint, [&owned[..], &rest].concat())
-            }
-            Change::Complete { response, expires_at } => {
-                head = response.encode_head();
-                let rest = [
-                    Value::Instant(*expires_at),
-                    Value::OptionalInt(response.code().map(i32::from)),
-                    Value::Bytes(&head),
-                    Value::Bytes(response.body()),
-                ];
-                (&sql.complete, [&owned[..], &rest].concat())
-            }
-            Change::Fail { clear_marks, expires_at } => {
-                (&sql.fail, [&owned[..], &[Value::Instant(*expires_at), Value::Bool(*clear_marks)]].concat())
-            }
-            Change::Abandon => (&sql.abandon, owned.to_vec()),
+        let completion = Completion {
+            identity: identity.clone(),
+            expected: *expected,
+            response: response.clone(),
+            expires_at: *expires_at,
         };
-        for _ in 0..MAX_WAITS {
-            let refused = match self.shared.link.run("swap", statement, &values).await? {
-                Answer::Rows(rows) if !rows.is_empty() => return Ok(Swapped::Applied),
-                Answer::Rows(_) => true,
-                Answer::RivalUncommitted => false,
-            };
-            // The statement is over without having written; what is there now is read by one of its own.
-            let Loaded { record, clock } = self
-                .find("swap", identity)
-                .await
-                .map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))?;
-            let lost = record.as_deref().is_none_or(|record| change.apply(record, expected).is_none());
-            if refused || lost {
-                return Ok(Swapped::Lost(record, clock));
-            }
+        match groups.completions.enter(completion).await {
+            Way::Alone(_, _slot) => self.single().swap(identity, expected, change).await,
+            Way::Together(answer) => answer.await.unwrap_or_else(|_| Err(unanswered("swap"))),
         }
-        Err(Error::new(ErrorKind::Unavailable, "swap", WriteOutcome::NotApplied))
     }
 
     async fn load(&self, identity: &Identity) -> Result<Loaded, Error> {
-        self.find("load", identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))
+        self.single().find("load", identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))
     }
 
     async fn purge(&self, options: &PurgeOptions) -> Result<Purged, Error> {
@@ -245,36 +146,6 @@ impl Store for PostgresStore {
     async fn erase(&self, scope: &Scope, which: Erase) -> Result<Erased, Error> {
         self.erase_in_batches(scope, which).await
     }
-}
-
-fn lease(length: LeaseLength) -> Value<'static> {
-    Value::Int(i32::try_from(length.as_millis()).unwrap_or(i32::MAX))
-}
-
-fn count(number: u32) -> Value<'static> {
-    Value::Int(i32::try_from(number).unwrap_or(i32::MAX))
-}
-
-/// A duration in microseconds to add to an instant, cut to about 8,000 years.
-fn micros(duration: Duration) -> Value<'static> {
-    micros_within(duration, 250_000_000_000_000_000)
-}
-
-/// A duration in microseconds to go back from an instant, cut to about 2,000 years.
-pub(crate) fn micros_back(duration: Duration) -> Value<'static> {
-    micros_within(duration, 63_000_000_000_000_000)
-}
-
-fn micros_within(duration: Duration, most: i64) -> Value<'static> {
-    Value::Long(i64::try_from(duration.as_micros()).unwrap_or(most).min(most))
-}
-
-/// An instant that long before `clock`.
-pub(crate) fn before(clock: Timestamp, duration: Duration) -> Timestamp {
-    let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-    // No timestamptz is earlier than this by far; the year 1.
-    const LEAST: i64 = -62_135_596_800_000_000;
-    Timestamp::from_micros(clock.as_micros().saturating_sub(micros).max(LEAST))
 }
 
 impl fmt::Debug for PostgresStore {

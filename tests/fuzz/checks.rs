@@ -45,7 +45,8 @@ pub(crate) fn key_header(data: &[u8]) {
         quoted.push(byte);
     }
     quoted.push(b'"');
-    let quoted = HeaderMap::from_iter([("idempotency-key".parse().unwrap(), HeaderValue::from_bytes(&quoted).unwrap())]);
+    let quoted =
+        HeaderMap::from_iter([("idempotency-key".parse().unwrap(), HeaderValue::from_bytes(&quoted).unwrap())]);
     assert_eq!(idem_tower::header::key(&quoted).unwrap().unwrap(), key, "both forms are the same key");
 }
 

@@ -21,6 +21,10 @@ pub(crate) enum Way {
     SimpleQueries,
     /// Through PgBouncer in transaction mode.
     PgBouncer,
+    /// Straight, every claim and completion in a group of at most so many.
+    Together(usize),
+    /// The same through PgBouncer.
+    PgBouncerTogether(usize),
     /// Straight, as a role with this default isolation.
     Isolation(&'static str),
 }
@@ -58,8 +62,8 @@ impl Shared {
         let server = self.server().await;
         let database = server.database().await;
         let (url, pooler) = match self.way {
-            Way::Direct | Way::SimpleQueries => (database.url().to_owned(), None),
-            Way::PgBouncer => {
+            Way::Direct | Way::SimpleQueries | Way::Together(_) => (database.url().to_owned(), None),
+            Way::PgBouncer | Way::PgBouncerTogether(_) => {
                 let pooler = PgBouncer::start(server).await;
                 (pooler.url_of(database.url()), Some(pooler))
             }
@@ -86,9 +90,14 @@ impl Shared {
 
     /// A configuration with a table of its own.
     pub(crate) async fn config(&self) -> PostgresConfig {
-        let pooled = matches!(self.way, Way::SimpleQueries | Way::PgBouncer);
+        let pooled = matches!(self.way, Way::SimpleQueries | Way::PgBouncer | Way::PgBouncerTogether(_));
         let config = PostgresConfig::from_url(self.url().await).unwrap().with_table(&fresh_table()).unwrap();
-        config.with_transaction_pooler(pooled)
+        let config = config.with_transaction_pooler(pooled);
+        match self.way {
+            Way::Together(limit) | Way::PgBouncerTogether(limit) => config.with_group_limit(limit).with_nobody_alone(),
+            // The conformance of one statement a call; what concurrent callers do by default is in `groups.rs`.
+            _ => config.with_group_limit(1),
+        }
     }
 }
 
@@ -101,15 +110,15 @@ pub(crate) async fn fresh(config: PostgresConfig) -> PostgresStore {
 /// Every kind of server that the whole suites run on: a module each, with a `SHARED` in it, in which `$suite` is
 /// written out.
 macro_rules! on_every_server {
-    (@list $suite:tt $($name:ident: ($version:literal, $way:ident $(($isolation:literal))?),)*) => {
-        $(on_every_server!(@one $suite $name $version $way $(($isolation))?);)*
+    (@list $suite:tt $($name:ident: ($version:literal, $way:ident $(($argument:literal))?),)*) => {
+        $(on_every_server!(@one $suite $name $version $way $(($argument))?);)*
     };
-    (@one {$($suite:tt)*} $name:ident $version:literal $way:ident $(($isolation:literal))?) => {
+    (@one {$($suite:tt)*} $name:ident $version:literal $way:ident $(($argument:literal))?) => {
         mod $name {
             use super::*;
             static SHARED: crate::servers::Shared = crate::servers::Shared::new(
                 idem_tests::rig::postgres::Version::Major($version),
-                crate::servers::Way::$way $(($isolation))?,
+                crate::servers::Way::$way $(($argument))?,
             );
             $($suite)*
         }
@@ -121,6 +130,9 @@ macro_rules! on_every_server {
             pg15_serializable: (15, Isolation("serializable")), pg18_serializable: (18, Isolation("serializable")),
             pg15_repeatable_read: (15, Isolation("repeatable read")), pg18_repeatable_read: (18, Isolation("repeatable read")),
             pg18_simple_queries: (18, SimpleQueries),
+            pg15_groups_of_256: (15, Together(256)), pg18_groups_of_256: (18, Together(256)),
+            pg18_groups_of_1: (18, Together(1)), pg18_groups_of_2: (18, Together(2)),
+            pg18_pgbouncer_groups: (18, PgBouncerTogether(256)),
         );
     };
 }

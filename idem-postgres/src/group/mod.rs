@@ -1,0 +1,40 @@
+//! Group commit: claims and completions of concurrent callers in one statement each.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `lane.rs` | who goes when, and with whom |
+//! | `claims.rs` | inserts of a group |
+//! | `completions.rs` | completions of a group |
+
+mod claims;
+mod completions;
+mod lane;
+
+pub(crate) use claims::ClaimGroups;
+pub(crate) use completions::{Completion, CompletionGroups};
+pub(crate) use lane::{Lane, Limits, Way};
+
+use idem_core::{Error, ErrorKind, WriteOutcome};
+
+/// A caller's answer was never given: its task ended, and nobody knows what the server did.
+pub(crate) fn unanswered(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Unavailable, operation, WriteOutcome::Unknown)
+}
+
+/// The error of a group for one of its callers.
+fn shared(error: &Error) -> Error {
+    let own = Error::new(error.kind(), error.operation(), error.write_outcome());
+    match std::error::Error::source(error) {
+        Some(source) => match source.downcast_ref::<crate::PostgresError>() {
+            Some(source) => own.with_source(source.clone()),
+            None => own.with_source(source.to_string()),
+        },
+        None => own,
+    }
+}
+
+/// Whether a group's error may be the fault of one of its items, so that each has to be sent alone.
+fn may_be_one_items(error: &Error) -> bool {
+    error.write_outcome() == WriteOutcome::NotApplied
+        && !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Misconfigured)
+}

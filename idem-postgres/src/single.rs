@@ -1,0 +1,237 @@
+//! One call, one statement: [`Single`].
+
+use crate::blocked::Blocked;
+use crate::link::{Answer, Link, now};
+use crate::row::{instant, record};
+use crate::sql::Statements;
+use crate::statement::Value;
+use idem_core::machine::{Change, NextOwnership};
+use idem_core::store::{Inserted, Loaded, Swapped};
+use idem_core::{Claim, Error, ErrorKind, Identity, LeaseLength, Owner, Timestamp, Version, WriteOutcome};
+use sqlx::postgres::PgRow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often an insert is repeated whose rival's row was gone when it was looked at.
+const MAX_VANISHED: u32 = 16;
+/// How often a write waits anew, a lock timeout each, for a rival that has not committed yet, before its caller is told that the store is unavailable.
+const MAX_WAITS: u32 = 8;
+/// When to ask again for a key whose claim a rival has not committed yet.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The statements of a store, each sent for one caller.
+pub(crate) struct Single {
+    pub(crate) link: Arc<Link>,
+    pub(crate) sql: Statements,
+    pub(crate) blocked: Blocked,
+}
+
+/// What an insert writes: a claim, without what the server need not know. Unlike the claim itself, which is one caller's, it may wait in a queue.
+pub(crate) struct Insertion {
+    pub(crate) identity: Identity,
+    pub(crate) fingerprint: Vec<u8>,
+    pub(crate) owner: Owner,
+    pub(crate) lease: LeaseLength,
+    pub(crate) retention: Duration,
+    pub(crate) asked_before: bool,
+}
+
+impl From<&Claim> for Insertion {
+    fn from(claim: &Claim) -> Self {
+        Self {
+            identity: claim.identity().clone(),
+            fingerprint: claim.fingerprint().to_bytes(),
+            owner: claim.owner(),
+            lease: claim.lease(),
+            retention: claim.retention(),
+            asked_before: claim.was_asked_before(),
+        }
+    }
+}
+
+impl Single {
+    /// Runs a statement whose rival, if it has one, is worth no answer of its own.
+    pub(crate) async fn rows(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<Vec<PgRow>, Error> {
+        match self.link.run(operation, sql, values).await? {
+            Answer::Rows(rows) => Ok(rows),
+            Answer::RivalUncommitted => Err(Error::new(ErrorKind::Unavailable, operation, WriteOutcome::NotApplied)),
+        }
+    }
+
+    pub(crate) async fn find(&self, operation: &'static str, identity: &Identity) -> Result<Loaded, Error> {
+        let values = [Value::Text(identity.scope().as_str()), Value::Text(identity.key().as_str())];
+        let rows = self.rows(operation, &self.sql.load, &values).await?;
+        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, operation, WriteOutcome::NotApplied))?;
+        Ok(Loaded { record: record(operation, row)?, clock: instant(operation, row, "clock")? })
+    }
+
+    /// The answer to a claim of a key whose rival is known not to have decided. A claim that was asked before may be its own
+    /// rival, and has to be asked for.
+    pub(crate) fn busy(&self, claim: &Claim) -> Option<Inserted> {
+        let blocked = !claim.was_asked_before() && !self.blocked.may_look(claim.identity(), now());
+        blocked.then_some(Inserted::Busy { retry_after: ASK_AGAIN })
+    }
+
+    pub(crate) async fn insert(&self, insertion: &Insertion) -> Result<Inserted, Error> {
+        let identity = &insertion.identity;
+        let values = [
+            Value::Text(identity.scope().as_str()),
+            Value::Text(identity.key().as_str()),
+            Value::Bytes(&insertion.fingerprint),
+            Value::Owner(insertion.owner),
+            lease(insertion.lease),
+            Value::Long(retention_micros(insertion.retention)),
+        ];
+        let blocked = &self.blocked;
+        let mut waits = MAX_WAITS;
+        for _ in 0..MAX_VANISHED {
+            match self.link.run("insert", &self.sql.insert, &values).await? {
+                Answer::Rows(rows) => {
+                    blocked.forget(identity);
+                    if let Some(row) = rows.first() {
+                        let locked_at = instant("insert", row, "locked_at")
+                            .map_err(|error| error.with_write_outcome(WriteOutcome::Unknown))?;
+                        return Ok(Inserted::Won(Version { locked_at, owner: insertion.owner }));
+                    }
+                }
+                // Somebody's claim is on its way. It may be this claim's own, whose reply was lost: then it has to be asked for again.
+                Answer::RivalUncommitted if !insertion.asked_before => {
+                    blocked.remember(identity, now());
+                    return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
+                }
+                Answer::RivalUncommitted if waits > 0 => {
+                    waits -= 1;
+                    continue;
+                }
+                Answer::RivalUncommitted => {
+                    return Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied));
+                }
+            }
+            // The row that was in the way is read by a statement of its own: one that did both would work from one snapshot, and could
+            // miss the winner.
+            let Loaded { record, clock } = self
+                .find("insert", identity)
+                .await
+                .map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))?;
+            if let Some(record) = record {
+                return Ok(Inserted::Existing(record, clock));
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied))
+    }
+
+    pub(crate) async fn swap(
+        &self,
+        identity: &Identity,
+        expected: &Version,
+        change: &Change,
+    ) -> Result<Swapped, Error> {
+        let sql = &self.sql;
+        let owned = [
+            Value::Text(identity.scope().as_str()),
+            Value::Text(identity.key().as_str()),
+            Value::Instant(expected.locked_at),
+            Value::Owner(expected.owner),
+        ];
+        let own = |read_lease: &LeaseLength, next: &NextOwnership| {
+            [
+                lease(*read_lease),
+                Value::Instant(next.version.locked_at),
+                Value::Owner(next.version.owner),
+                lease(next.lease),
+                count(next.attempt),
+                Value::Instant(next.expires_at),
+            ]
+        };
+        let (bytes, head);
+        let (statement, values): (_, Vec<Value<'_>>) = match change {
+            Change::Retry { read_lease, next } => (&sql.retry, [&owned[..], &own(read_lease, next)].concat()),
+            Change::Relock { read_lease, next } => (&sql.relock, [&owned[..], &own(read_lease, next)].concat()),
+            Change::Takeover { from, read_lease, next, unresolved } => {
+                let rest = [Value::Text(from.as_str()), count(*unresolved)];
+                (&sql.takeover, [&owned[..], &own(read_lease, next), &rest].concat())
+            }
+            Change::AsNew { from, read_lease, next, fingerprint } => {
+                bytes = fingerprint.to_bytes();
+                let rest = [Value::Text(from.as_str()), Value::Bytes(&bytes)];
+                (&sql.as_new, [&owned[..], &own(read_lease, next), &rest].concat())
+            }
+            Change::Renew { lease: proposed } => (&sql.renew, [&owned[..], &[lease(*proposed)]].concat()),
+            Change::BeginEffect { lease: proposed } => (&sql.begin_effect, [&owned[..], &[lease(*proposed)]].concat()),
+            Change::Checkpoint { lease: proposed, recovery_point } => {
+                let rest = [lease(*proposed), Value::Text(&recovery_point.name), Value::Bytes(&recovery_point.data)];
+                (&sql.checkpoint, [&owned[..], &rest].concat())
+            }
+            Change::Complete { response, expires_at } => {
+                head = response.encode_head();
+                let rest = [
+                    Value::Instant(*expires_at),
+                    Value::OptionalInt(response.code().map(i32::from)),
+                    Value::Bytes(&head),
+                    Value::Bytes(response.body()),
+                ];
+                (&sql.complete, [&owned[..], &rest].concat())
+            }
+            Change::Fail { clear_marks, expires_at } => {
+                (&sql.fail, [&owned[..], &[Value::Instant(*expires_at), Value::Bool(*clear_marks)]].concat())
+            }
+            Change::Abandon => (&sql.abandon, owned.to_vec()),
+        };
+        for _ in 0..MAX_WAITS {
+            let refused = match self.link.run("swap", statement, &values).await? {
+                Answer::Rows(rows) if !rows.is_empty() => return Ok(Swapped::Applied),
+                Answer::Rows(_) => true,
+                Answer::RivalUncommitted => false,
+            };
+            // The statement is over without having written; what is there now is read by one of its own.
+            let Loaded { record, clock } = self
+                .find("swap", identity)
+                .await
+                .map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))?;
+            let lost = record.as_deref().is_none_or(|record| change.apply(record, expected).is_none());
+            if refused || lost {
+                return Ok(Swapped::Lost(record, clock));
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "swap", WriteOutcome::NotApplied))
+    }
+}
+
+fn lease(length: LeaseLength) -> Value<'static> {
+    Value::Int(lease_ms(length))
+}
+
+pub(crate) fn lease_ms(length: LeaseLength) -> i32 {
+    i32::try_from(length.as_millis()).unwrap_or(i32::MAX)
+}
+
+fn count(number: u32) -> Value<'static> {
+    Value::Int(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+/// A duration in microseconds to add to an instant, cut to about 8,000 years.
+pub(crate) fn retention_micros(duration: Duration) -> i64 {
+    micros_within(duration, 250_000_000_000_000_000)
+}
+
+/// A duration in microseconds to go back from an instant, cut to about 2,000 years.
+pub(crate) fn micros_back(duration: Duration) -> Value<'static> {
+    Value::Long(micros_within(duration, 63_000_000_000_000_000))
+}
+
+fn micros_within(duration: Duration, most: i64) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(most).min(most)
+}
+
+/// An instant that long before `clock`.
+pub(crate) fn before(clock: Timestamp, duration: Duration) -> Timestamp {
+    let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    // No timestamptz is earlier than this by far; the year 1.
+    const LEAST: i64 = -62_135_596_800_000_000;
+    Timestamp::from_micros(clock.as_micros().saturating_sub(micros).max(LEAST))
+}

@@ -68,6 +68,10 @@
 //!
 //! [`Engine::drain`] stops claiming, waits for what runs, and gives up the rest so that others can take over at once.
 //!
+//! # Be a client
+//!
+//! One key per operation, kept before the first attempt, and rules for sending it again: see [`client`].
+//!
 //! # Write a back end
 //!
 //! Implement [`Store`], a few primitives without a decision in them, and run the [conformance suite](conformance) over
@@ -87,6 +91,7 @@
 //! | `conformance` | no | the [conformance suite](conformance), its reference store and its fault stores; for dev-dependencies |
 
 pub mod claim;
+pub mod client;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod derived_key;

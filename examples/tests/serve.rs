@@ -131,6 +131,6 @@ fn what_hangs_at_sigterm_is_given_up_and_its_client_is_told() {
     for client in clients {
         let (status, answer) = client.join().expect("every client comes to an end");
         assert_eq!(status, 503, "{answer}");
-        assert!(body(&answer).contains("urn:idem:problem:stopped"), "{answer}");
+        assert!(body(&answer).contains("problems.md#stopped"), "{answer}");
     }
 }

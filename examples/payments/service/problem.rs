@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use idem_core::http::ProblemKind;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or_default();
         let mut body = json!({
-            "type": format!("urn:idem:problem:{}", self.kind),
+            "type": uri(self.kind),
             "title": title,
             "status": self.status.as_u16(),
             "detail": self.detail,
@@ -57,6 +58,12 @@ impl IntoResponse for Problem {
         }
         response
     }
+}
+
+/// What a client of idem knows has idem's name, and what only this service knows has one of its own.
+fn uri(kind: &str) -> String {
+    let known = ProblemKind::ALL.into_iter().find(|known| known.as_str() == kind);
+    known.map_or_else(|| format!("urn:payments:problem:{kind}"), ProblemKind::uri)
 }
 
 pub(crate) async fn no_such_route() -> Problem {

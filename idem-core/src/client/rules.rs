@@ -201,8 +201,8 @@ impl RetryRules {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
         let half = self.base_delay.saturating_mul(doubled).min(self.max_delay) / 2;
         let told = attempt.retry_after.map(|told| told.min(self.max_retry_after));
-        // `max` before `min`: it turns what is no number into 0.
-        told.unwrap_or(half).saturating_add(half.mul_f64(chance.max(0.0).min(1.0)))
+        let chance = if chance.is_nan() { 0.0 } else { chance.clamp(0.0, 1.0) };
+        told.unwrap_or(half).saturating_add(half.mul_f64(chance))
     }
 }
 

@@ -83,9 +83,9 @@ impl<B: HttpBody> HttpBody for Body<B> {
         let front = self.front.as_ref().map_or(0, |front| front.len() as u64);
         let rest = match (&self.rest, &self.end) {
             (Some(rest), _) => rest.size_hint(),
-            // How much there would have been, nobody knows.
-            (None, Some(Err(_))) => SizeHint::default(),
-            (None, Some(Ok(_)) | None) => SizeHint::with_exact(0),
+            // How much there would have been, nobody knows. And HTTP/1.1 has no trailers behind a length.
+            (None, Some(_)) => SizeHint::default(),
+            (None, None) => SizeHint::with_exact(0),
         };
         let mut hint = SizeHint::new();
         hint.set_lower(front.saturating_add(rest.lower()));
@@ -238,6 +238,8 @@ mod tests {
         assert_eq!(whole.size_hint().exact(), Some(3));
         let through = Body::through(Full::<Bytes>::from("abcd"));
         assert_eq!(through.size_hint().exact(), Some(4));
+        let trailed = Body::<Full<Bytes>>::whole(Bytes::from_static(b"abc"), Some(HeaderMap::new()));
+        assert_eq!((trailed.size_hint().lower(), trailed.size_hint().exact()), (3, None));
         let empty = Body::<http_body_util::Empty<Bytes>>::default();
         assert!(empty.is_end_stream() && empty.size_hint().exact() == Some(0));
     }

@@ -10,17 +10,24 @@ use http_body::Body as HttpBody;
 use idem_core::Response;
 use idem_core::http::IDEMPOTENT_REPLAYED;
 
-/// Fields that are stored beside all that begin with `content-` or `grpc-`.
-const KEPT: [HeaderName; 6] =
-    [header::CACHE_CONTROL, header::ETAG, header::LAST_MODIFIED, header::LINK, header::LOCATION, header::VARY];
+/// Fields that are stored beside all that begin with `content-` or `grpc-`. HTTP/1.1 sends the trailers that `Trailer`
+/// announces, and no others.
+const KEPT: [HeaderName; 7] = [
+    header::CACHE_CONTROL,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::LINK,
+    header::LOCATION,
+    header::TRAILER,
+    header::VARY,
+];
 
 /// Fields about one connection or one message, never stored whatever the user names: the replay has its own.
-const NEVER: [HeaderName; 9] = [
+const NEVER: [HeaderName; 8] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::DATE,
     header::TE,
-    header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     HeaderName::from_static("keep-alive"),
@@ -121,6 +128,7 @@ mod tests {
             .header("location", "/a")
             .header("link", "1")
             .header("link", "2")
+            .header("trailer", "digest")
             .header("x-request-id", "r")
             .header("x-total", "7")
             .header("date", "now")
@@ -136,7 +144,7 @@ mod tests {
         let kept = keep(head, body, 4, &named).await;
         let stored = kept.stored.unwrap();
         let names: Vec<_> = stored.headers().map(|(name, _)| name).collect();
-        assert_eq!(names, ["content-type", "location", "link", "link", "x-total"]);
+        assert_eq!(names, ["content-type", "location", "link", "link", "trailer", "x-total"]);
         // The first caller gets everything.
         assert_eq!(kept.live.headers().get_all("set-cookie").iter().count(), 2);
 

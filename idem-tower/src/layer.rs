@@ -146,7 +146,7 @@ impl IdempotencyLayer {
     }
 
     /// Stores this header field too. Defaults to `content-*`, `grpc-*`, `location`, `etag`, `link`, `last-modified`,
-    /// `cache-control` and `vary`.
+    /// `cache-control`, `vary` and `trailer`.
     ///
     /// Cookies and challenges are meant for the first caller alone: name them only if every repeat should get them.
     /// Fields about the connection and the message's frame, and `date`, are never stored, even if named.

@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body::Body as HttpBody;
 use idem_core::fingerprint::FingerprintError;
+use idem_core::http::IDEMPOTENT_REPLAYED;
 use idem_core::{Failure, Key, Operation, Outcome};
 use std::fmt;
 use std::future::poll_fn;
@@ -206,7 +207,9 @@ where
     }
     // What a service that fails has done, nobody knows.
     let response = inner.call(request).await.map_err(|error| Failure::Unknown(Unstored::Failed(error)))?;
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
+    // The mark of a service further in, whose headers the handler hands on, says nothing about this answer.
+    head.headers.remove(IDEMPOTENT_REPLAYED);
     let meaning = match head.extensions.get::<Meaning>() {
         Some(meaning) => *meaning,
         None => (config.classify)(&head, operation.effect_may_have_begun().await),

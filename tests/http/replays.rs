@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Frame;
+use idem_core::http::IDEMPOTENT_REPLAYED;
 use idem_tower::KeyRule;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -297,6 +298,18 @@ async fn trailers_are_replayed_over_http_1(stored: Stored) {
     first.assert_replayed_by(&server.send(charge(KEY)).await);
     first.without(&["transfer-encoding"]).assert_replayed_by(&server.send_h2(charge(KEY)).await);
     assert_eq!(server.runs(), 1);
+}
+
+/// A handler that hands on the headers of its own provider, which is behind such a layer too, had its first answer pass
+/// for a replay.
+#[tokio::test]
+async fn the_mark_of_a_provider_is_not_ours() {
+    let server = Server::start(Stored::in_memory().layer(), |_| async {
+        respond(201).header(IDEMPOTENT_REPLAYED, "true").body(full("charged")).unwrap()
+    })
+    .await;
+    let first = server.send(charge(KEY)).await;
+    first.assert_replayed_by(&server.send(charge(KEY)).await);
 }
 
 /// A request may have trailers too: the handler gets them.

@@ -6,8 +6,8 @@ use super::{Fingerprint, Part};
 /// The fingerprints that one request may have been stored under.
 ///
 /// There is always a [`current`](Self::current) one, which is stored when the
-/// request is new. The others stand for keys that are still accepted, so that
-/// the rotation of a key turns no honest retry into a mismatch.
+/// request is new. The others stand for keys and configurations that are still
+/// accepted, so that a change of them turns no honest retry into a mismatch.
 #[derive(Clone, Debug)]
 pub struct Candidates {
     current: Fingerprint,
@@ -32,12 +32,52 @@ pub enum Comparison {
 impl Candidates {
     pub(super) fn new(current: Fingerprint, others: impl Iterator<Item = Fingerprint>) -> Self {
         let mut candidates = Self { current, others: Vec::new() };
+        candidates.extend(others);
+        candidates
+    }
+
+    fn extend(&mut self, others: impl Iterator<Item = Fingerprint>) {
         for other in others {
-            if candidates.iter().all(|known| *known != other) {
-                candidates.others.push(other);
+            if self.iter().all(|known| *known != other) {
+                self.others.push(other);
             }
         }
-        candidates
+    }
+
+    /// Also accepts what `earlier` accepts, which is compared but not stored.
+    ///
+    /// For a deploy that changes which parts, headers or fields count, the mode of the body or the key. Build the
+    /// request a second time in the earlier configuration and accept that too, until all that was stored with it has
+    /// expired. While processes of both configurations run, each must accept the other's rows, so roll out in two
+    /// steps: first a release that stores as before and accepts the new configuration, then one that stores the new
+    /// and accepts the earlier.
+    ///
+    /// A request is then the same as the stored one if it is so in either configuration. So for as long as one is
+    /// accepted, what it does not look at may differ.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use idem_core::fingerprint::{Comparison, Fingerprint, JsonPointer, Part};
+    ///
+    /// let earlier = |body| Fingerprint::builder("POST /v1/charges").json(body).finish();
+    /// let sent_at = JsonPointer::new("/sent_at")?;
+    /// let later = |body| Fingerprint::builder("POST /v1/charges").json(body).without(&sent_at).finish();
+    ///
+    /// let body = br#"{"amount": 100, "sent_at": "12:00:00"}"#;
+    /// let stored = earlier(body)?;
+    /// assert_eq!(later(body)?.compare(stored.current()), Comparison::Differs { part: Some(Part::Body) });
+    ///
+    /// let retry = later(body)?.also_accept(earlier(body)?);
+    /// assert_eq!(retry.current(), later(body)?.current());
+    /// assert_eq!(retry.compare(stored.current()), Comparison::Equal);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn also_accept(mut self, earlier: Self) -> Self {
+        let Self { current, others } = earlier;
+        self.extend(std::iter::once(current).chain(others));
+        self
     }
 
     /// Returns the fingerprint to store with a new request.
@@ -57,7 +97,8 @@ impl Candidates {
     /// that does not depend on where they differ. The 8-byte digests of the
     /// parts then name the first part, in stored order, that differs or that one
     /// side lacks; parts with codes that this version does not know are passed
-    /// over.
+    /// over. Of several candidates the one that differs in the fewest parts is
+    /// taken for this, as it is likely to be of the stored configuration.
     ///
     /// # Examples
     ///
@@ -87,8 +128,8 @@ impl Candidates {
                 Comparison::UnknownScheme
             };
         };
-        let mut comparison = Comparison::UnknownScheme;
-        // More than one candidate fits if two secrets were given one id.
+        let mut nearest: Option<(usize, Option<Part>)> = None;
+        // Several candidates fit if configurations are accepted, or if two secrets were given one id.
         for layout in self.iter().filter_map(Fingerprint::layout) {
             if layout.key_id != stored_layout.key_id {
                 continue;
@@ -96,12 +137,16 @@ impl Candidates {
             if digests_equal(layout.digest, stored_layout.digest) {
                 return Comparison::Equal;
             }
-            if comparison == Comparison::UnknownScheme {
-                let part = first_difference(stored_layout.parts, layout.parts);
-                comparison = Comparison::Differs { part };
+            let count = differences(stored_layout.parts, layout.parts).count();
+            if nearest.is_none_or(|(least, _)| count < least) {
+                let part = differences(stored_layout.parts, layout.parts).find_map(Part::from_code);
+                nearest = Some((count, part));
             }
         }
-        comparison
+        match nearest {
+            None => Comparison::UnknownScheme,
+            Some((_, part)) => Comparison::Differs { part },
+        }
     }
 }
 
@@ -114,15 +159,16 @@ impl From<Fingerprint> for Candidates {
 /// A part's code and short digest, as stored.
 type Entry = [u8; super::ENTRY_LENGTH];
 
-fn first_difference(stored: &[Entry], candidate: &[Entry]) -> Option<Part> {
+/// The codes of the parts that differ, or that one side lacks.
+fn differences<'a>(stored: &'a [Entry], candidate: &'a [Entry]) -> impl Iterator<Item = u8> {
     let changed = stored.iter().filter(|entry| !candidate.contains(entry));
     let added = candidate.iter().filter(|entry| stored.iter().all(|known| known[0] != entry[0]));
-    changed.chain(added).find_map(|entry| Part::from_code(entry[0]))
+    changed.chain(added).map(|entry| entry[0])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FingerprintBuilder, HashKey};
+    use super::super::{FingerprintBuilder, HashKey, JsonPointer};
     use super::{Candidates, Comparison, Fingerprint, Part};
 
     fn request() -> FingerprintBuilder<'static> {
@@ -221,12 +267,81 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_configuration_is_accepted() {
+        let (old, new) = (HashKey::new("old", [1; 16]).unwrap(), HashKey::new("new", [2; 16]).unwrap());
+        let at = JsonPointer::new("/at").unwrap();
+        let mut earlier: Vec<FingerprintBuilder<'_>> = vec![
+            request(),
+            request().hash_key(&old),
+            request().bytes(b"{}"),
+            request().form(b"{}"),
+            request().multipart(b"x", b"{}"),
+            request().header("extra", "1").query_string("q=2"),
+            Fingerprint::builder("POST /v1/charges").json(br#"{"at":1}"#),
+            Fingerprint::builder("POST /v1/charges").json(br#"{"at":1}"#).without(&at),
+        ];
+        let later = request().hash_key(&new);
+        let mut candidates = later.clone().finish().unwrap();
+        for builder in &earlier {
+            candidates = candidates.also_accept(builder.clone().finish().unwrap());
+        }
+        assert_eq!(candidates.current(), &stored(later.clone()));
+        earlier.push(later);
+        for builder in earlier {
+            assert_eq!(candidates.compare(&stored(builder.clone())), Comparison::Equal, "{builder:?}");
+            let other = stored(builder.path_parameter("id", "2"));
+            assert_eq!(candidates.compare(&other), differs(Part::Path));
+        }
+    }
+
+    /// Of whom the accepted request accepts in turn, nobody is lost, and nobody is there twice.
+    #[test]
+    fn accepted_candidates_are_kept_once() {
+        let key = HashKey::new("k", [1; 16]).unwrap();
+        let earlier = request().hash_key(&key).also_accept_unkeyed().finish().unwrap();
+        let candidates = request().finish().unwrap().also_accept(earlier.clone()).also_accept(earlier);
+        assert_eq!(candidates.iter().count(), 2);
+        assert_eq!(candidates.current(), &stored(request()));
+        assert_eq!(candidates.compare(&stored(request().hash_key(&key))), Comparison::Equal);
+    }
+
+    /// A row of an earlier configuration with another body: that configuration names the body, the current one would
+    /// name the headers.
+    #[test]
+    fn the_nearest_configuration_names_the_part() {
+        let of = |body| request().json(body).finish().unwrap();
+        let candidates = request().header("new", "1").finish().unwrap().also_accept(of(b"{}"));
+        assert_eq!(candidates.compare(of(b"1").current()), differs(Part::Body));
+    }
+
+    #[test]
     fn a_later_scheme_is_unknown() {
-        let candidates = request().finish().unwrap();
+        let candidates = request().also_accept_unkeyed().finish().unwrap();
+        let candidates = candidates.also_accept(request().bytes(b"").finish().unwrap());
+        // Bytes of its own, and bytes that would be equal in scheme 1.
+        for scheme in 2..=u8::MAX {
+            let mut alike = candidates.current().to_bytes();
+            alike[0] = scheme;
+            for bytes in [&[scheme][..], &[scheme, 1, 2, 3], &alike] {
+                let later = Fingerprint::from_bytes(bytes).unwrap();
+                assert_eq!(candidates.compare(&later), Comparison::UnknownScheme);
+                assert_eq!(Candidates::from(later.clone()).compare(&later), Comparison::Equal);
+                assert_eq!(Candidates::from(later).compare(candidates.current()), Comparison::UnknownScheme);
+            }
+        }
+    }
+
+    /// What a release does that knows a later scheme: it accepts both.
+    #[test]
+    fn schemes_are_accepted_side_by_side() {
         let later = Fingerprint::from_bytes(&[2, 1, 2, 3]).unwrap();
-        assert_eq!(candidates.compare(&later), Comparison::UnknownScheme);
-        assert_eq!(Candidates::from(later.clone()).compare(&later), Comparison::Equal);
-        let from_later = Candidates::from(later);
-        assert_eq!(from_later.compare(candidates.current()), Comparison::UnknownScheme);
+        let storing_first = request().finish().unwrap().also_accept(later.clone().into());
+        let storing_second = Candidates::from(later.clone()).also_accept(request().finish().unwrap());
+        for candidates in [storing_first, storing_second] {
+            assert_eq!(candidates.compare(&later), Comparison::Equal);
+            assert_eq!(candidates.compare(&stored(request())), Comparison::Equal);
+            assert_eq!(candidates.compare(&stored(request().json(b"1"))), differs(Part::Body));
+            assert_eq!(candidates.compare(&Fingerprint::from_bytes(&[2, 1, 2, 4]).unwrap()), Comparison::UnknownScheme);
+        }
     }
 }

@@ -352,7 +352,7 @@ impl<'a> Canonicalizer<'a> {
 }
 
 /// Appends `text` with the escapes of RFC 8785 section 3.2.2.2.
-fn write_escaped(text: &str, output: &mut Vec<u8>) {
+pub(super) fn write_escaped(text: &str, output: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for byte in text.bytes() {
         let short = match byte {

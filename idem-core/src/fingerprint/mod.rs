@@ -47,6 +47,28 @@
 //! objects open at once, and a number whose power of ten, written as `d.ddd`
 //! times that power, does not fit an `i64`. Of such a body every byte counts.
 //!
+//! [`without`](FingerprintBuilder::without) leaves fields out of the canonical
+//! form, by JSON pointers.
+//!
+//! # Other bodies
+//!
+//! * [`form`](FingerprintBuilder::form): the decoded pairs count, in order. How
+//!   they are escaped does not, nor do empty pieces between `&`.
+//! * [`multipart`](FingerprintBuilder::multipart): of each part count, in order,
+//!   its name, file name and other parameters, its media type and its content. The
+//!   boundary does not, nor do other header fields, the case of the names of fields
+//!   and parameters, and the order of parameters.
+//! * [`bytes`](FingerprintBuilder::bytes): every byte counts.
+//!
+//! A multipart body is malformed, and counts byte by byte, unless it begins with
+//! a delimiter, ends with the closing one and at most a line break, and has heads
+//! of at most 8 KiB and 16 fields, each with one `Content-Disposition` of type
+//! `form-data` that has a `name` and no parameter twice, at most one
+//! `Content-Type`, and no `Content-Transfer-Encoding` that encodes. The boundary
+//! has 1 to 70 bytes, and nothing but a line break or two hyphens follows it.
+//!
+//! A [`BodyHasher`] takes bodies in the last two modes chunk by chunk.
+//!
 //! # Stored form
 //!
 //! [`Fingerprint::to_bytes`] gives these bytes in scheme 1, which never change:
@@ -67,36 +89,67 @@
 //! of the bytes of `x` and then those bytes, and `code` is one byte:
 //!
 //! ```text
-//! content(part) = H(text("idem/fingerprint/v1/content") code ...)
+//! content(part) = H(text("idem/content/v1") code ...)
 //!     operation    text(operation)
 //!     path         count of pairs, then text(name) text(value) of each, by name
 //!     query        the same, in the order given
 //!     headers      the same, by name in lower case; one name's values in the order given
-//!     body         text(mode) text(bytes), mode being "json", "json-not-canonical" or "bytes"
-//! short(part) = first 8 bytes of K(text("idem/fingerprint/v1/part") code content(part))
+//!     body         text(mode), then to the end, as the mode says:
+//!         "json"                     the canonical text, or what is left of it
+//!         "json-not-canonical"       the bytes
+//!         "form"                     text(name) text(value) of each pair
+//!         "multipart"                of each part:
+//!             count of parameters, then text(name in lower case) text(value) of each, by name
+//!             00, or 01 text(media type)
+//!             H(text("idem/file/v1") and the content), then the count of its bytes
+//!         "multipart-not-canonical"  text(boundary), then the bytes
+//!         "bytes"                    the bytes
+//! short(part) = first 8 bytes of K(text("idem/part/v1") code content(part))
 //! digest = K(text("idem/fingerprint/v1") count of parts, then code content(part) of each)
 //! ```
 //!
 //! A part that was not given is not there. Without a [`HashKey`] whoever reads
 //! the stored bytes can guess at the content of each part; with one they cannot.
+//!
+//! # A later scheme
+//!
+//! A scheme is never changed, only joined by another, in three releases:
+//!
+//! 1. One that makes both: [`finish`](FingerprintBuilder::finish) stores scheme 1
+//!    as before and accepts scheme 2. Deploy it everywhere.
+//! 2. One that stores scheme 2 and accepts scheme 1, as long as rows live that
+//!    have it. The release before knows scheme 2, so both run side by side.
+//! 3. One that may drop scheme 1, once the longest retention is over.
+//!
+//! A release that meets a scheme that it does not know answers
+//! [`Comparison::UnknownScheme`], never that the request differs: it cannot know.
 
+// A number that went through a float would be another number.
+#![deny(clippy::float_arithmetic, clippy::lossy_float_literal)]
+
+mod body;
 mod builder;
 mod candidates;
 mod digest;
+mod form;
 #[doc(hidden)]
 pub mod json;
+mod multipart;
 mod number;
 mod part;
+mod pointer;
 
 use std::fmt;
 
 use bytes::Bytes;
 use thiserror::Error;
 
+pub use self::body::{BodyDigest, BodyHasher};
 pub use self::builder::{FingerprintBuilder, FingerprintError};
 pub use self::candidates::{Candidates, Comparison};
 pub use self::digest::{HashKey, HashKeyError};
 pub use self::part::Part;
+pub use self::pointer::{JsonPointer, JsonPointerError};
 
 /// The scheme that this version makes.
 const SCHEME: u8 = 1;

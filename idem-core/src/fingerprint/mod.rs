@@ -69,6 +69,14 @@
 //!
 //! A [`BodyHasher`] takes bodies in the last two modes chunk by chunk.
 //!
+//! # Speed
+//!
+//! With a JSON body a fingerprint takes less than half the time of parsing it into
+//! a value, canonicalizing that and hashing the text (`serde_json`,
+//! `serde_json_canonicalizer`, `sha2`). It is 2.7 times as fast for 200 bytes, 4.6
+//! times for 10 kB and 4.4 times for 1 MB, by the shortest times of both. The
+//! command: `cargo bench -p idem-benches --bench fingerprint`.
+//!
 //! # Stored form
 //!
 //! [`Fingerprint::to_bytes`] gives these bytes in scheme 1, which never change:

@@ -179,7 +179,7 @@ def parts(boundary, body):
         head, empty_line, content = section.partition(b"\r\n\r\n")
         if not head.startswith(b"\r\n") or not empty_line:
             raise Malformed
-        digest = sha256(text(b"idem/fingerprint/v1/file") + content)
+        digest = sha256(text(b"idem/file/v1") + content)
         hashed += part_head(head[2:]) + digest + count(len(content))
     return hashed
 
@@ -225,7 +225,7 @@ def fingerprint(case):
     if "body" in case:
         contents.append((5, body_content(case["body"], case.get("without", []))))
     contents = [
-        bytes([code]) + sha256(text(b"idem/fingerprint/v1/content") + bytes([code]) + content)
+        bytes([code]) + sha256(text(b"idem/content/v1") + bytes([code]) + content)
         for code, content in contents
     ]
 
@@ -236,7 +236,7 @@ def fingerprint(case):
     else:
         name, keyed = b"", sha256
     digest = keyed(text(b"idem/fingerprint/v1") + count(len(contents)) + b"".join(contents))
-    short = [content[:1] + keyed(text(b"idem/fingerprint/v1/part") + content)[:8] for content in contents]
+    short = [content[:1] + keyed(text(b"idem/part/v1") + content)[:8] for content in contents]
     return (b"\1" + bytes([len(name)]) + name + digest + bytes([len(short)]) + b"".join(short)).hex()
 
 

@@ -7,7 +7,7 @@ use super::digest::Hasher;
 use super::multipart::Splitter;
 
 /// Domain of a part's content: unkeyed, so that a body is read once however many keys there are.
-const CONTENT_DOMAIN: &str = "idem/fingerprint/v1/content";
+const CONTENT_DOMAIN: &str = "idem/content/v1";
 
 /// Hashes a body chunk by chunk, in constant memory.
 ///

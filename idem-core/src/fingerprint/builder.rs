@@ -11,8 +11,9 @@ use super::json::{self, Limits};
 use super::pointer::{self, JsonPointer};
 use super::{Candidates, Fingerprint, Part, form};
 
-/// Domain of the short digest that names the part that differs.
-const PART_DOMAIN: &str = "idem/fingerprint/v1/part";
+/// Domain of the short digest that names the part that differs. With a part's code and digest it fits one block of the
+/// hash.
+const PART_DOMAIN: &str = "idem/part/v1";
 /// Domain of the digest that decides.
 const TOTAL_DOMAIN: &str = "idem/fingerprint/v1";
 

@@ -79,8 +79,9 @@ pub fn canonicalize(input: &[u8], limits: Limits) -> Result<Vec<u8>, NotCanonica
         lexer: SliceLexer::new(input),
         output: Vec::with_capacity(input.len()),
         limits,
-        open: Vec::new(),
-        members: Vec::new(),
+        // Enough for most small bodies, whose time goes into allocations.
+        open: Vec::with_capacity(8),
+        members: Vec::with_capacity(16),
         spans: Vec::new(),
         reordered: Vec::new(),
     }

@@ -69,6 +69,14 @@
 //!
 //! A [`BodyHasher`] takes bodies in the last two modes chunk by chunk.
 //!
+//! # Speed
+//!
+//! With a JSON body a fingerprint takes less than half the time of parsing it into
+//! a value, canonicalizing that and hashing the text (`serde_json`,
+//! `serde_json_canonicalizer`, `sha2`). It is 2.7 times as fast for 200 bytes, 4.6
+//! times for 10 kB and 4.4 times for 1 MB, by the shortest times of both. The
+//! command: `cargo bench -p idem-benches --bench fingerprint`.
+//!
 //! # Stored form
 //!
 //! [`Fingerprint::to_bytes`] gives these bytes in scheme 1, which never change:
@@ -89,7 +97,7 @@
 //! of the bytes of `x` and then those bytes, and `code` is one byte:
 //!
 //! ```text
-//! content(part) = H(text("idem/fingerprint/v1/content") code ...)
+//! content(part) = H(text("idem/content/v1") code ...)
 //!     operation    text(operation)
 //!     path         count of pairs, then text(name) text(value) of each, by name
 //!     query        the same, in the order given
@@ -101,10 +109,10 @@
 //!         "multipart"                of each part:
 //!             count of parameters, then text(name in lower case) text(value) of each, by name
 //!             00, or 01 text(media type)
-//!             H(text("idem/fingerprint/v1/file") and the content), then the count of its bytes
+//!             H(text("idem/file/v1") and the content), then the count of its bytes
 //!         "multipart-not-canonical"  text(boundary), then the bytes
 //!         "bytes"                    the bytes
-//! short(part) = first 8 bytes of K(text("idem/fingerprint/v1/part") code content(part))
+//! short(part) = first 8 bytes of K(text("idem/part/v1") code content(part))
 //! digest = K(text("idem/fingerprint/v1") count of parts, then code content(part) of each)
 //! ```
 //!

@@ -5,7 +5,7 @@ use memchr::memmem::{self, Finder};
 use super::digest::Hasher;
 
 /// Domain of the content of one part.
-const FILE_DOMAIN: &str = "idem/fingerprint/v1/file";
+const FILE_DOMAIN: &str = "idem/file/v1";
 
 // The limits are part of the scheme: to change one is to change fingerprints.
 

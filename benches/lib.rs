@@ -1,0 +1,1 @@
+//! The benchmarks of idem: `cargo bench -p idem-benches`.

@@ -72,7 +72,8 @@ pub enum ProblemKind {
 /// What a client should do about a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Advice {
-    /// Send the same request with the same key again, after the `Retry-After` that the answer names.
+    /// Send the same request with the same key again: after the `Retry-After` of the answer, or else after a pause of
+    /// one's own.
     Retry,
     /// Send the request with a key of its own: this one belongs to another operation.
     NewKey,

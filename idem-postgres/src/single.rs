@@ -1,6 +1,6 @@
 //! One call, one statement: [`Single`].
 
-use crate::blocked::Blocked;
+use crate::blocked::{Blocked, Look};
 use crate::link::{Answer, Link, now};
 use crate::row::{instant, record};
 use crate::sql::Statements;
@@ -70,11 +70,16 @@ impl Single {
         Ok(Loaded { record: record(operation, row)?, clock: instant(operation, row, "clock")? })
     }
 
-    /// The answer to a claim of a key whose rival is known not to have decided. A claim that was asked before may be its own
-    /// rival, and has to be asked for.
-    pub(crate) fn busy(&self, claim: &Claim) -> Option<Inserted> {
-        let blocked = !claim.was_asked_before() && !self.blocked.may_look(claim.identity(), now());
-        blocked.then_some(Inserted::Busy { retry_after: ASK_AGAIN })
+    /// Leave to ask for a claim's key. There is none while its rival is known not to have decided, unless the claim was asked
+    /// before: then it may be its own rival, and has to be asked for.
+    pub(crate) fn may_ask(&self, claim: &Claim) -> Result<Option<Look<'_>>, Inserted> {
+        if claim.was_asked_before() {
+            return Ok(None);
+        }
+        match self.blocked.may_look(claim.identity(), now()) {
+            Some(look) => Ok(Some(look)),
+            None => Err(Inserted::Busy { retry_after: ASK_AGAIN }),
+        }
     }
 
     pub(crate) async fn insert(&self, insertion: &Insertion) -> Result<Inserted, Error> {

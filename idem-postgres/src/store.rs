@@ -97,9 +97,10 @@ impl PostgresStore {
 #[deny(clippy::missing_trait_methods)]
 impl Store for PostgresStore {
     async fn insert(&self, claim: &Claim) -> Result<Inserted, Error> {
-        if let Some(busy) = self.single().busy(claim) {
-            return Ok(busy);
-        }
+        let _look = match self.single().may_ask(claim) {
+            Ok(look) => look,
+            Err(busy) => return Ok(busy),
+        };
         let insertion = Insertion::from(claim);
         // A claim that was asked before may be its own rival, and has to wait for itself.
         let Some(groups) = self.shared.groups.as_ref().filter(|_| !insertion.asked_before) else {

@@ -58,3 +58,47 @@ pub fn standard<'a>(head: &Parts, body: &'a Bytes) -> FingerprintBuilder<'a> {
         _ => builder.bytes(body),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn fingerprint(content_type: &str, body: &str) -> Fingerprint {
+        let request = Request::post("/a?b=%20c").header("content-type", content_type).body(()).unwrap();
+        let body = Bytes::from(body.to_owned());
+        standard(&request.into_parts().0, &body).finish().unwrap().current().clone()
+    }
+
+    fn multipart(boundary: &str) -> Fingerprint {
+        let body = format!("--{boundary}\r\ncontent-disposition: form-data; name=\"a\"\r\n\r\n1\r\n--{boundary}--\r\n");
+        fingerprint(&format!("multipart/form-data; boundary={boundary}"), &body)
+    }
+
+    /// What a client library may write in other words in another attempt.
+    #[test]
+    fn a_body_counts_by_its_media_type() {
+        let form = "application/x-www-form-urlencoded";
+        let same = [
+            (
+                fingerprint("application/json", "{\"a\":1}"),
+                fingerprint("Application/JSON; charset=utf-8", " {\"a\":1.0}"),
+            ),
+            (fingerprint("application/x+json", "[1]"), fingerprint("application/x+json", "[1e0]")),
+            (fingerprint(form, "a=b+c"), fingerprint(form, "a=b%20c")),
+            (multipart("one"), multipart("two")),
+        ];
+        for (one, other) in same {
+            assert_eq!(one, other);
+        }
+        let different = [
+            (fingerprint("application/json", "1"), fingerprint("text/plain", "1")),
+            (fingerprint("text/plain", "a=b+c"), fingerprint("text/plain", "a=b%20c")),
+            (fingerprint(form, "a=b"), fingerprint(form, "b=a")),
+            (fingerprint("not a type", "1"), fingerprint("not a type either", "1")),
+        ];
+        for (one, other) in different {
+            assert_ne!(one, other);
+        }
+    }
+}

@@ -31,21 +31,20 @@ pub enum Meaning {
     Unknown,
 }
 
-/// The default classifier: 408, 425 and 429 mean that nothing happened, unless an effect may have begun; everything
-/// else is final.
+/// In the headers only of a response that has nothing else, as a refusal has.
+const RESOURCE_EXHAUSTED: &str = "8";
+
+/// The default classifier: 408, 425 and 429, and gRPC's `RESOURCE_EXHAUSTED`, mean that nothing happened, unless an
+/// effect may have begun; everything else is final.
 ///
 /// A 500 is final too: a handler that crashed half-way has done half the work, and running it again does that half
 /// twice. Handlers that can do better say so by [`Meaning`].
 #[must_use]
 pub fn classify(head: &Parts, effect_may_have_begun: bool) -> Meaning {
-    match head.status {
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
-            if !effect_may_have_begun =>
-        {
-            Meaning::NoEffect
-        }
-        _ => Meaning::Final,
-    }
+    let come_back_later =
+        matches!(head.status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS)
+            || head.headers.get("grpc-status").is_some_and(|status| status == RESOURCE_EXHAUSTED);
+    if come_back_later && !effect_may_have_begun { Meaning::NoEffect } else { Meaning::Final }
 }
 
 #[cfg(test)]
@@ -59,6 +58,10 @@ mod tests {
             let later = matches!(status, 408 | 425 | 429);
             assert_eq!(classify(&head, false), if later { Meaning::NoEffect } else { Meaning::Final }, "{status}");
             assert_eq!(classify(&head, true), Meaning::Final, "{status}");
+        }
+        for (status, meaning) in [("8", Meaning::NoEffect), ("14", Meaning::Final), ("0", Meaning::Final)] {
+            let response = http::Response::builder().header("grpc-status", status).body(()).unwrap();
+            assert_eq!(classify(&response.into_parts().0, false), meaning, "{status}");
         }
     }
 }

@@ -152,7 +152,8 @@ impl Problem {
 
     pub(crate) fn body_cut_off() -> Self {
         let detail = "the body ended before its end: send the request again";
-        Self::new(ProblemKind::BodyCutOff, StatusCode::BAD_REQUEST, detail)
+        // A request that did not arrive whole (RFC 9110, section 15.5.9), which is what a client may send again.
+        Self::new(ProblemKind::BodyCutOff, StatusCode::REQUEST_TIMEOUT, detail)
     }
 
     pub(crate) fn in_progress(retry_after: Duration) -> Self {

@@ -147,7 +147,7 @@ async fn provoke(kind: ProblemKind) -> (Answer, u16) {
             let layer = stored.layer().with_body_timeout(Duration::from_millis(1));
             (Server::start(layer, ok).await.send(charge(KEY).map(|_| body)).await, 408)
         }
-        ProblemKind::BodyCutOff => (cut_off(&Server::start(stored.layer(), ok).await).await, 400),
+        ProblemKind::BodyCutOff => (cut_off(&Server::start(stored.layer(), ok).await).await, 408),
         ProblemKind::ScopeRefused => {
             let nobody = |_: &Parts| -> Result<Scope, _> { Err(ScopeError::unauthorized("log in")) };
             let layer = IdempotencyLayer::new(stored.engine().build().unwrap(), nobody, Takeover::Resume);

@@ -245,7 +245,7 @@ fn verdict(attempt: &Attempt) -> Option<NoRetry> {
             Advice::NewKey => Some(NoRetry::NewKey),
             Advice::Stop => Some(match kind {
                 ProblemKind::AnswerNotKept => NoRetry::Done,
-                ProblemKind::Abandoned | ProblemKind::Internal => NoRetry::SomebodyHasToLook,
+                ProblemKind::Abandoned => NoRetry::SomebodyHasToLook,
                 _ => NoRetry::Answered,
             }),
         };
@@ -290,12 +290,12 @@ mod tests {
                 _,
                 Some(
                     InProgress | NothingDone | OutcomeUnknown | Stopped | Draining | Overloaded | StoreUnavailable
-                    | LaterRelease | BodyTooSlow | BodyCutOff,
+                    | LaterRelease | BodyTooSlow | BodyCutOff | Internal,
                 ),
             ) => None,
             (_, Some(KeyReused | KeyMissing | KeyMalformed)) => Some(NoRetry::NewKey),
             (_, Some(AnswerNotKept)) => Some(NoRetry::Done),
-            (_, Some(Abandoned | Internal)) => Some(NoRetry::SomebodyHasToLook),
+            (_, Some(Abandoned)) => Some(NoRetry::SomebodyHasToLook),
             (_, Some(BodyTooLarge | ScopeRefused)) => Some(NoRetry::Answered),
             (408 | 425 | 429, None) => None,
             (422, None) => Some(NoRetry::NewKey),
@@ -322,8 +322,8 @@ mod tests {
                 assert_eq!(rules.next_by(&replay, FIRST, 1.0), stop(NoRetry::Answered), "{status} {uri:?}");
             }
         }
-        // 103 statuses without a kind of ours in two ways, and 200 statuses with one of ten kinds.
-        assert_eq!(retried, 2 * 103 + 200 * 10);
+        // 103 statuses without a kind of ours in two ways, and 200 statuses with one of eleven kinds.
+        assert_eq!(retried, 2 * 103 + 200 * 11);
         assert!(matches!(rules.next(&Attempt::unanswered(), FIRST), Next::Retry { .. }));
         assert_eq!(rules.next(&Attempt::answered(600), FIRST), stop(NoRetry::Answered));
     }

@@ -7,10 +7,11 @@ use crate::row::{column, instant, record};
 use crate::single::{Insertion, Single, lease_ms, retention_micros};
 use crate::statement::Value;
 use idem_core::store::Inserted;
-use idem_core::{Error, ErrorKind, Owner, Version, WriteOutcome};
+use idem_core::{Error, ErrorKind, Identity, Owner, Version, WriteOutcome};
 use sqlx::postgres::PgRow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Sends the claims of a group, none of which was asked before.
@@ -129,17 +130,30 @@ impl ClaimGroups {
         self.each(vanished).await;
     }
 
-    /// Sends each alone, in a task of its own: the lane goes on meanwhile.
-    fn split(self: &Arc<Self>, group: Vec<Asked<Self>>) {
-        for asked in group {
+    /// Sends each identity's alone, in a task of its own: the lane goes on meanwhile.
+    fn split(self: &Arc<Self>, mut group: Vec<Asked<Self>>) {
+        while let Some(last) = group.last() {
+            let identity = last.item.identity.clone();
+            let from = group.partition_point(|asked| asked.item.identity < identity);
+            let same = group.split_off(from);
             let this = Arc::clone(self);
-            tokio::spawn(async move { this.each(vec![asked]).await });
+            tokio::spawn(async move { this.each(same).await });
         }
     }
 
+    /// Sends one after the other. Who follows one that waited for its rival in vain would do so, too, and is not sent.
     async fn each(&self, group: Vec<Asked<Self>>) {
+        let mut blocked: Option<(Identity, Duration)> = None;
         for asked in group {
-            let answer = self.single.insert(&asked.item).await;
+            let answer = match &blocked {
+                Some((identity, retry_after)) if *identity == asked.item.identity => {
+                    Ok(Inserted::Busy { retry_after: *retry_after })
+                }
+                _ => self.single.insert(&asked.item).await,
+            };
+            if let Ok(Inserted::Busy { retry_after }) = &answer {
+                blocked = Some((asked.item.identity.clone(), *retry_after));
+            }
             let _gone = asked.reply.send(answer);
         }
     }

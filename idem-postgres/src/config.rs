@@ -160,7 +160,9 @@ impl PostgresConfig {
     }
 
     pub(crate) fn group_limits(&self) -> Option<Limits> {
-        let limits = Limits { alone: self.alone, items: self.group, bytes: GROUP_BYTES, waiting: WAITING };
+        // Both lanes share the pool.
+        let alone = self.alone.min((self.max_connections / 2).max(1));
+        let limits = Limits { alone, items: self.group, bytes: GROUP_BYTES, waiting: WAITING };
         (self.group > 1 || self.alone == 0).then_some(limits)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::config::PostgresConfig;
 use crate::error::{Meaning, classify, ends_session, translate, translate_connect};
-use crate::sql::GROUP_SETTINGS;
+use crate::sql::{BY_THE_TABLE, ROW_BY_ROW};
 use crate::statement::{Value, arguments, written_out};
 use deadpool::managed::{self, Metrics, Object, PoolError, RecycleError, RecycleResult, Timeouts};
 use idem_core::{Error, ErrorKind, WriteOutcome};
@@ -25,9 +25,6 @@ pub(crate) struct Link {
     /// The same for statements that read a great part of the table, which are simple queries always.
     slow_preamble: String,
 }
-
-/// How long a group waits for one rival at the most.
-const GROUP_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How many ordinary deadlines a statement may take that reads a great part of the table.
 const SLOW: u32 = 12;
@@ -78,49 +75,38 @@ pub(crate) enum Answer {
 
 impl Link {
     pub(crate) fn new(config: &PostgresConfig) -> Result<Self, Error> {
-        Self::with(config, config.max_connections, config.lock_timeout, &[])
-    }
-
-    /// Connections for statements of groups. Nobody in a group shall wait long for a rival of somebody else in it.
-    pub(crate) fn for_groups(config: &PostgresConfig, connections: usize) -> Result<Self, Error> {
-        Self::with(config, connections, config.lock_timeout.min(GROUP_LOCK_TIMEOUT), &GROUP_SETTINGS)
-    }
-
-    fn with(
-        config: &PostgresConfig,
-        connections: usize,
-        lock_timeout: Duration,
-        more: &[(&'static str, &'static str)],
-    ) -> Result<Self, Error> {
-        let (lock_timeout, deadline) = (lock_timeout.as_millis(), config.statement_deadline.as_millis());
+        let (lock_timeout, deadline) = (config.lock_timeout.as_millis(), config.statement_deadline.as_millis());
         let options = config.options.clone().application_name("idem");
         // One simple query is one transaction: what it sets is gone with it.
-        let preamble = |deadline: u128| {
+        let preamble = |deadline: u128, plans: &[(&str, &str)]| {
             let mut preamble = format!(
                 "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout}; \
                  SET LOCAL statement_timeout = {deadline}; "
             );
-            for (name, value) in more {
+            for (name, value) in plans {
                 let _ = write!(preamble, "SET LOCAL {name} = {value}; ");
             }
             preamble
         };
-        let slow_preamble = preamble(deadline * u128::from(SLOW));
+        // What reads a great part of the table is planned as the server sees fit.
+        let slow_preamble = preamble(deadline * u128::from(SLOW), &BY_THE_TABLE);
         let (options, preamble) = if config.transaction_pooler {
-            (options.statement_cache_capacity(0).extra_float_digits(None), Some(preamble(deadline)))
+            let options = options.statement_cache_capacity(0).extra_float_digits(None);
+            (options, Some(preamble(deadline, &ROW_BY_ROW)))
         } else {
             let settings = [
                 ("lock_timeout", lock_timeout.to_string()),
                 ("statement_timeout", deadline.to_string()),
                 ("default_transaction_isolation", "read committed".to_owned()),
             ];
-            (options.options(settings).options(more.iter().copied()), None)
+            (options.options(settings).options(ROW_BY_ROW), None)
         };
         let manager = Connections { options: options.disable_statement_logging() };
-        let pool =
-            managed::Pool::builder(manager).max_size(connections).runtime(deadpool::Runtime::Tokio1).build().map_err(
-                |error| Error::new(ErrorKind::Internal, "connect", WriteOutcome::NotApplied).with_source(error),
-            )?;
+        let pool = managed::Pool::builder(manager)
+            .max_size(config.max_connections)
+            .runtime(deadpool::Runtime::Tokio1)
+            .build()
+            .map_err(|error| Error::new(ErrorKind::Internal, "connect", WriteOutcome::NotApplied).with_source(error))?;
         Ok(Self { pool, deadline: config.statement_deadline, preamble, slow_preamble })
     }
 

@@ -21,7 +21,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The statements of a store, each sent for one caller.
 pub(crate) struct Single {
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Link,
     pub(crate) sql: Statements,
     pub(crate) blocked: Blocked,
 }

@@ -24,9 +24,9 @@ const STUCK: &str = "((r.status = 'in_progress' AND (r.lease_ms = 0 \
 /// `locked_at`, which many rows may share, instead of by its identity.
 const OWNED: &str = "r.scope = $1 AND r.key = $2 AND r.locked_at IS NOT DISTINCT FROM $3 AND r.owner = $4";
 
-/// How a group's statement is planned: each item of the group in turn, and its row by its identity. On a young table the planner would rather read all
-/// of it.
-pub(crate) const GROUP_SETTINGS: [(&str, &str); 7] = [
+/// How statements are planned that touch a few rows each: item by item, and every row by its identity. On a young table the planner would rather
+/// read all of it, and keep that plan for the connection's life.
+pub(crate) const ROW_BY_ROW: [(&str, &str); 7] = [
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_seqscan", "off"),
@@ -35,6 +35,19 @@ pub(crate) const GROUP_SETTINGS: [(&str, &str); 7] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
 ];
+/// How statements are planned that read a great part of the table. Said in full: `DEFAULT` would be what the connection began with.
+pub(crate) const BY_THE_TABLE: [(&str, &str); 5] = [
+    ("enable_hashjoin", "on"),
+    ("enable_mergejoin", "on"),
+    ("enable_seqscan", "on"),
+    ("enable_bitmapscan", "on"),
+    ("enable_material", "on"),
+];
+
+/// One reading of the clock for a whole group; and a short wait for rivals, for this transaction alone: nobody in a group waits long for a rival of
+/// somebody else in it.
+const FOR_A_GROUP: &str =
+    "WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, set_config('lock_timeout', '20', true) AS patience)";
 
 pub(crate) struct Statements {
     pub(crate) insert: Arc<str>,
@@ -165,14 +178,14 @@ impl Statements {
             )
             .into(),
             // Groups are sorted by identity by their sender, and worked through in that order, so that two of them cannot deadlock: see
-            // `GROUP_SETTINGS`.
+            // `ROW_BY_ROW`.
             insert_group: format!(
-                "INSERT INTO {records} AS r (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
+                "{FOR_A_GROUP} INSERT INTO {records} AS r \
+                   (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
                  SELECT i.scope, i.key, i.fingerprint, 'in_progress', 1, i.owner, c.now, i.lease_ms, c.now, c.now + i.retention * interval '1 microsecond' \
-                 FROM (SELECT clock_timestamp() AS now) AS c, \
-                   unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[], $5::int[], $6::bigint[]) \
-                     AS i (scope, key, fingerprint, owner, lease_ms, retention) \
-                 ON CONFLICT (scope, key) DO NOTHING \
+                 FROM c, unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[], $5::int[], $6::bigint[]) \
+                   AS i (scope, key, fingerprint, owner, lease_ms, retention) \
+                 WHERE c.patience IS NOT NULL ON CONFLICT (scope, key) DO NOTHING \
                  RETURNING r.owner, (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at"
             )
             .into(),
@@ -183,12 +196,12 @@ impl Statements {
             )
             .into(),
             complete_group: format!(
-                "UPDATE {records} AS r SET status = 'completed', expires_at = i.expires_at, response_code = i.code, \
+                "{FOR_A_GROUP} UPDATE {records} AS r SET status = 'completed', expires_at = i.expires_at, response_code = i.code, \
                    response_head = i.head, response_body = i.body \
-                 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::uuid[], $5::timestamptz[], $6::int[], $7::bytea[], $8::bytea[]) \
+                 FROM c, unnest($1::text[], $2::text[], $3::timestamptz[], $4::uuid[], $5::timestamptz[], $6::int[], $7::bytea[], $8::bytea[]) \
                    AS i (scope, key, locked_at, owner, expires_at, code, head, body) \
                  WHERE r.scope = i.scope AND r.key = i.key AND r.locked_at IS NOT DISTINCT FROM i.locked_at AND r.owner = i.owner \
-                   AND r.status = 'in_progress' RETURNING r.owner"
+                   AND r.status = 'in_progress' AND c.patience IS NOT NULL RETURNING r.owner"
             )
             .into(),
             retry: owning("", "r.status = 'failed'"),

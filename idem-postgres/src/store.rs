@@ -36,12 +36,11 @@ struct Groups {
 }
 
 impl Groups {
-    fn new(config: &PostgresConfig, limits: Limits, single: &Arc<Single>) -> Result<Self, Error> {
-        let link = Arc::new(Link::for_groups(config, 2 * limits.alone.max(1))?);
+    fn new(limits: Limits, single: &Arc<Single>) -> Self {
         let always = limits.alone == 0;
-        let claims = ClaimGroups { link: Arc::clone(&link), single: Arc::clone(single), always };
-        let completions = CompletionGroups { link, single: Arc::clone(single), always };
-        Ok(Self { claims: Lane::new(Arc::new(claims), limits), completions: Lane::new(Arc::new(completions), limits) })
+        let claims = ClaimGroups { single: Arc::clone(single), always };
+        let completions = CompletionGroups { single: Arc::clone(single), always };
+        Self { claims: Lane::new(Arc::new(claims), limits), completions: Lane::new(Arc::new(completions), limits) }
     }
 }
 
@@ -73,11 +72,11 @@ impl PostgresStore {
     /// [`ErrorKind::Internal`] if the pool cannot be made.
     pub fn unchecked(config: PostgresConfig) -> Result<Self, Error> {
         let single = Arc::new(Single {
-            link: Arc::new(Link::new(&config)?),
+            link: Link::new(&config)?,
             sql: Statements::new(&config),
             blocked: Blocked::new(config.lock_timeout),
         });
-        let groups = config.group_limits().map(|limits| Groups::new(&config, limits, &single)).transpose()?;
+        let groups = config.group_limits().map(|limits| Groups::new(limits, &single));
         Ok(Self { shared: Arc::new(Shared { single, groups, config }) })
     }
 

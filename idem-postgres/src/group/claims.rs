@@ -2,7 +2,7 @@
 
 use super::lane::{Asked, Errand};
 use super::{may_be_one_items, shared};
-use crate::link::{Answer, Link};
+use crate::link::Answer;
 use crate::row::{column, instant, record};
 use crate::single::{Insertion, Single, lease_ms, retention_micros};
 use crate::statement::Value;
@@ -16,8 +16,6 @@ use uuid::Uuid;
 
 /// Sends the claims of a group, none of which was asked before.
 pub(crate) struct ClaimGroups {
-    pub(crate) link: Arc<Link>,
-    /// For what cannot go together.
     pub(crate) single: Arc<Single>,
     /// Whether a group of one is a group, too.
     pub(crate) always: bool,
@@ -75,7 +73,7 @@ impl ClaimGroups {
             Value::Ints(&leases),
             Value::Longs(&retentions),
         ];
-        match self.link.run("insert", &self.single.sql.insert_group, &values).await? {
+        match self.single.link.run("insert", &self.single.sql.insert_group, &values).await? {
             Answer::RivalUncommitted => Ok(None),
             Answer::Rows(rows) => {
                 rows.iter().map(won).collect::<Result<_, _>>().map(Some).map_err(|error| {
@@ -96,7 +94,7 @@ impl ClaimGroups {
         let scopes: Vec<&str> = identities.iter().map(|identity| identity.scope().as_str()).collect();
         let keys: Vec<&str> = identities.iter().map(|identity| identity.key().as_str()).collect();
         let values = [Value::Texts(&scopes), Value::Texts(&keys)];
-        let found = match self.link.run("insert", &self.single.sql.load_group, &values).await {
+        let found = match self.single.link.run("insert", &self.single.sql.load_group, &values).await {
             Ok(Answer::Rows(rows)) => rows,
             Ok(Answer::RivalUncommitted) => {
                 return fail(others, &Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied));

@@ -2,7 +2,7 @@
 
 use super::lane::{Asked, Errand};
 use super::{may_be_one_items, shared};
-use crate::link::{Answer, Link};
+use crate::link::Answer;
 use crate::row::column;
 use crate::single::Single;
 use crate::statement::Value;
@@ -15,8 +15,6 @@ use uuid::Uuid;
 
 /// Sends the completions of a group.
 pub(crate) struct CompletionGroups {
-    pub(crate) link: Arc<Link>,
-    /// For what cannot go together.
     pub(crate) single: Arc<Single>,
     /// Whether a group of one is a group, too.
     pub(crate) always: bool,
@@ -88,7 +86,7 @@ impl CompletionGroups {
             Value::ByteStrings(&heads),
             Value::ByteStrings(&bodies),
         ];
-        match self.link.run("swap", &self.single.sql.complete_group, &values).await? {
+        match self.single.link.run("swap", &self.single.sql.complete_group, &values).await? {
             Answer::RivalUncommitted => Ok(None),
             Answer::Rows(rows) => {
                 let owner = |row| column::<Uuid>("swap", row, "owner").map(Owner::from_uuid);

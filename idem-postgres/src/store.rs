@@ -2,8 +2,8 @@
 
 use crate::blocked::Blocked;
 use crate::config::PostgresConfig;
-use crate::group::{ClaimGroups, Completion, CompletionGroups, Lane, Limits, Way, unanswered};
-use crate::link::Link;
+use crate::group::{ClaimGroups, Completion, CompletionGroups, Lane, Limits, Way, answered};
+use crate::link::{Link, now};
 use crate::single::{Insertion, Single};
 use crate::sql::Statements;
 use async_trait::async_trait;
@@ -11,9 +11,10 @@ use idem_core::machine::Change;
 use idem_core::store::{
     Erase, Erased, Inserted, Loaded, PurgeOptions, Purged, Stats, Store, StuckPage, StuckQuery, Swapped,
 };
-use idem_core::{Claim, Error, Identity, Scope, Version, WriteOutcome};
+use idem_core::{Claim, Error, ErrorKind, Identity, Scope, Version, WriteOutcome};
 use std::fmt;
 use std::sync::Arc;
+use tokio::time::timeout_at;
 
 /// A store in one table of a PostgreSQL database. Cheap to clone; clones share one pool.
 ///
@@ -105,9 +106,11 @@ impl Store for PostgresStore {
         let Some(groups) = self.shared.groups.as_ref().filter(|_| !insertion.asked_before) else {
             return self.single().insert(&insertion).await;
         };
-        match groups.claims.enter(insertion).await {
-            Way::Alone(insertion, _slot) => self.single().insert(&insertion).await,
-            Way::Together(answer) => answer.await.unwrap_or_else(|_| Err(unanswered("insert"))),
+        let ends = now() + self.shared.config.statement_deadline;
+        match timeout_at(ends, groups.claims.enter(insertion)).await {
+            Ok(Way::Alone(insertion, _slot)) => self.single().insert(&insertion).await,
+            Ok(Way::Together(answer)) => answered("insert", timeout_at(ends, answer).await),
+            Err(_) => Err(Error::new(ErrorKind::Timeout, "insert", WriteOutcome::NotApplied)),
         }
     }
 
@@ -121,9 +124,11 @@ impl Store for PostgresStore {
             response: response.clone(),
             expires_at: *expires_at,
         };
-        match groups.completions.enter(completion).await {
-            Way::Alone(_, _slot) => self.single().swap(identity, expected, change).await,
-            Way::Together(answer) => answer.await.unwrap_or_else(|_| Err(unanswered("swap"))),
+        let ends = now() + self.shared.config.statement_deadline;
+        match timeout_at(ends, groups.completions.enter(completion)).await {
+            Ok(Way::Alone(_, _slot)) => self.single().swap(identity, expected, change).await,
+            Ok(Way::Together(answer)) => answered("swap", timeout_at(ends, answer).await),
+            Err(_) => Err(Error::new(ErrorKind::Timeout, "swap", WriteOutcome::NotApplied)),
         }
     }
 

@@ -327,7 +327,7 @@ async fn a_call_that_is_dropped_while_it_waits_for_a_lock_leaves_no_transaction(
 const BLOCKED: &str = "cardinality(pg_blocking_pids(pid)) > 0";
 
 /// A claim by hand that is neither committed nor rolled back.
-async fn hold_uncommitted(rival: &mut PgConnection, key: &str) {
+pub(crate) async fn hold_uncommitted(rival: &mut PgConnection, key: &str) {
     let insert = "BEGIN; INSERT INTO idem.records \
           (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
         SELECT 'acct_1', $1, $2, 'in_progress', 1, gen_random_uuid(), now(), 60000, now(), now() + interval '1 day'";

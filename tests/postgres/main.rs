@@ -5,6 +5,7 @@
 mod conformance;
 mod connections;
 mod disk;
+mod groups;
 mod load;
 mod lost_replies;
 mod model;

@@ -15,10 +15,22 @@ pub(crate) use completions::{Completion, CompletionGroups};
 pub(crate) use lane::{Lane, Limits, Way};
 
 use idem_core::{Error, ErrorKind, WriteOutcome};
+use tokio::sync::oneshot::error::RecvError;
+use tokio::time::error::Elapsed;
 
-/// A caller's answer was never given: its task ended, and nobody knows what the server did.
-pub(crate) fn unanswered(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Unavailable, operation, WriteOutcome::Unknown)
+/// What a caller makes of what came of waiting for its group. Where nothing came, the group may have been sent and may
+/// have been committed.
+pub(crate) fn answered<T>(
+    operation: &'static str,
+    answer: Result<Result<Result<T, Error>, RecvError>, Elapsed>,
+) -> Result<T, Error> {
+    let unknown = |kind| Err(Error::new(kind, operation, WriteOutcome::Unknown));
+    match answer {
+        Ok(Ok(answer)) => answer,
+        // Its task ended.
+        Ok(Err(_)) => unknown(ErrorKind::Unavailable),
+        Err(_) => unknown(ErrorKind::Timeout),
+    }
 }
 
 /// The error of a group for one of its callers.

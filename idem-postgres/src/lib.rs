@@ -21,6 +21,11 @@
 //!
 //! Give the store to an engine: `Engine::builder(store)`.
 //!
+//! # Many callers
+//!
+//! Claims and completions of concurrent callers go to the server together, in one statement for many: the more there are, the fewer statements each
+//! costs. A single caller goes alone, without any delay. See [`PostgresConfig::with_group_limit`].
+//!
 //! # Beside the pool that you have
 //!
 //! The store has a small pool of its own, made from the options of yours (`PgPool::connect_options`), and never borrows from it: a transaction that

@@ -40,6 +40,8 @@ async fn victim() {
     let mut mine = vec![own.address(), pooler.address()];
     mine.extend(common.is_own().then(|| common.address()));
     mine.extend(cache.is_own().then(|| cache.address()));
+    let cluster = redis::Cluster::start(redis::Flavour::Any).await;
+    mine.extend(cluster.nodes().iter().map(redis::Redis::address));
     println!("\nready {}", mine.join(" "));
     match mode.as_str() {
         "end" => {}
@@ -50,6 +52,7 @@ async fn victim() {
             if cache.is_own() {
                 cache.pause().await;
             }
+            cluster.nodes()[1].pause().await;
             println!("paused");
             std::future::pending::<()>().await;
         }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`postgres`] | PostgreSQL: where its programs come from, a server, a fresh database per test, what can be done to a server |
 //! | [`pgbouncer`] | PgBouncer in transaction mode in front of a PostgreSQL |
-//! | [`redis`] | Redis or Valkey |
+//! | [`redis`] | Redis or Valkey, a server or a cluster |
 //! | [`proxy`] | a TCP proxy that cuts, delays, swallows, refuses and counts on command |
 //! | [`wait`] | polling with a deadline, instead of sleeping for luck |
 //! | [`url`] | the little surgery that connection URLs need |

@@ -1,8 +1,10 @@
-//! Redis or Valkey for the tests.
+//! Redis or Valkey for the tests: a server, or a [cluster](Cluster) of three.
 //!
 //! It comes from `IDEM_TEST_REDIS_URL`, a server that is there already; else from a program on this machine:
 //! `IDEM_TEST_REDIS_BIN`, `redis-server` or `valkey-server` on `PATH`, or `target/valkey/*/valkey-server`, where
 //! `scripts/valkey` puts one.
+
+mod cluster;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +17,8 @@ use tokio::sync::OnceCell;
 use super::daemon::Daemon;
 use super::folder::{Ask, Folder};
 use super::{Error, must, process, url, user};
+
+pub use cluster::Cluster;
 
 /// A server that nobody asks to persist anything. Dropping it stops it, unless it was given.
 #[derive(Debug)]
@@ -85,6 +89,15 @@ impl Redis {
     ///
     /// Dropping the future stops and removes what it had started.
     pub async fn own(flavour: Flavour, settings: &[(&str, &str)]) -> Result<Self, Error> {
+        Self::launch(flavour, settings, || Ok(String::new())).await
+    }
+
+    /// As [`own`](Self::own), with lines that are made anew for each port that is tried.
+    async fn launch(
+        flavour: Flavour,
+        settings: &[(&str, &str)],
+        more: impl Fn() -> Result<String, Error>,
+    ) -> Result<Self, Error> {
         let program = program(flavour)?;
         let user = user::unprivileged()?;
         let folder = Folder::new("redis", user.as_ref(), Ask::Terminate)?;
@@ -94,6 +107,7 @@ impl Redis {
         let configure = |port: u16| {
             let mut lines = format!("bind 127.0.0.1\nport {port}\ndir {}\nsave \"\"\nappendonly no\n", home.display());
             lines.extend(settings.iter().map(|(name, value)| format!("{name} \"{value}\"\n")));
+            lines.push_str(&more()?);
             std::fs::write(&file, lines).map_err(Error::io("writing redis.conf"))
         };
         let port = daemon.launch_somewhere(configure, answers).await?;
@@ -110,6 +124,12 @@ impl Redis {
     #[must_use]
     pub fn address(&self) -> String {
         url::address(&self.url, 6379)
+    }
+
+    /// The folder in which it works, unless it was given: what it writes is there.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.daemon.as_ref().map(Daemon::folder)
     }
 
     /// Whether the rig started this server, so that it may be stopped, paused and killed.

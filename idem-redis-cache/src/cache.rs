@@ -1,7 +1,8 @@
 //! The cache: [`NegativeCache`].
 
 use crate::config::CacheConfig;
-use crate::link::{Link, Miss};
+use crate::link::{Link, Miss, now};
+use crate::patience::Patience;
 use crate::protocol::{self, READ_LENGTH, Seen};
 use async_trait::async_trait;
 use idem_core::machine::{Change, Decision, decide};
@@ -10,12 +11,13 @@ use idem_core::{Claim, Error, Identity, Record, Scope, Status, Store, Timestamp,
 use redis::{Pipeline, RedisResult, Value};
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-/// When a caller should ask again at the latest, however long the entry lives yet: the first attempt may be done sooner.
+/// When a caller should ask again at the latest, however long the entry lives yet: the first attempt may be done
+/// sooner.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A store with a negative cache in Redis in front: it answers retries of what still runs, so that the store sees one
@@ -47,6 +49,7 @@ pub struct NegativeCache<S> {
     link: Link,
     config: CacheConfig,
     counters: Arc<Counters>,
+    patience: Arc<Mutex<Patience>>,
 }
 
 #[derive(Default)]
@@ -77,7 +80,7 @@ pub struct CacheCounts {
 impl<S: Store> NegativeCache<S> {
     /// Puts the cache in front of `inner`. Redis is looked for when the first claim comes.
     pub fn new(inner: S, config: CacheConfig) -> Self {
-        Self { inner, link: Link::new(config.clone()), config, counters: Arc::default() }
+        Self { inner, link: Link::new(config.clone()), config, counters: Arc::default(), patience: Arc::default() }
     }
 
     /// The store behind.
@@ -127,6 +130,15 @@ impl<S: Store> NegativeCache<S> {
             }
             Ok(_) | Err(_) => Seen::Strange,
         };
+        let seen = match seen {
+            // Not one entry: one after the other.
+            Seen::Busy(_) if self.patience().is_over(name, now(), self.config.cap) => Seen::Ask,
+            Seen::Busy(_) => seen,
+            Seen::Ask | Seen::Strange => {
+                self.patience().asked(name);
+                seen
+            }
+        };
         let counter = match seen {
             Seen::Busy(_) => &counters.busy,
             Seen::Ask => &counters.asked,
@@ -134,6 +146,11 @@ impl<S: Store> NegativeCache<S> {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         seen
+    }
+
+    fn patience(&self) -> MutexGuard<'_, Patience> {
+        // Nothing panics while it is held.
+        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the store, and takes an announcement back that turned out wrong.

@@ -41,6 +41,7 @@
 mod cache;
 mod config;
 mod link;
+mod patience;
 mod protocol;
 
 pub use cache::{CacheCounts, NegativeCache};

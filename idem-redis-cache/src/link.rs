@@ -154,7 +154,8 @@ impl Shared {
         }
     }
 
-    /// Opens the circuit. The connection goes too: the next one may come to another server, or past what holds this one.
+    /// Opens the circuit. The connection goes too: the next one may come to another server, or past what holds this
+    /// one.
     fn down(&self, state: &mut State) {
         let pause = state.pauses.next().unwrap_or(self.config.longest_pause);
         state.standing = Standing::Down { until: now() + pause };

@@ -27,7 +27,8 @@ const BUSY_LENGTH: usize = 18;
 /// How many bytes of a value are read at most: one more than there can be.
 pub(crate) const READ_LENGTH: usize = BUSY_LENGTH + 1;
 
-/// The name of an identity's entry: 32 hexadecimal digits behind the prefix. Nothing of the identity can be read off it.
+/// The name of an identity's entry: 32 hexadecimal digits behind the prefix. Nothing of the identity can be read off
+/// it.
 pub(crate) fn name(prefix: &str, identity: &Identity) -> String {
     let mut hash = Sha256::new();
     hash.update(DOMAIN);

@@ -32,3 +32,4 @@ pub use command::Command;
 pub use model::Model;
 pub use row::{Answer, Row};
 pub use runner::Runner;
+pub use words::identity;

@@ -105,15 +105,31 @@ pub fn play<M>(make: MakeStore<'_>, cases: u32) -> Result<(), String>
 where
     M: ReferenceStateMachine<State = Model, Transition = Command>,
 {
-    let mut config = Config { failure_persistence: None, ..Config::default() };
+    play_from::<M>(seed(), make, cases)
+}
+
+/// The seed that `PROPTEST_RNG_SEED` names, or a random one.
+#[must_use]
+pub fn seed() -> u64 {
+    match Config::default().rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => RandomState::new().hash_one("seed"),
+    }
+}
+
+/// As [`play`], with the lists of one seed: whatever `make` makes, they are the same.
+///
+/// # Errors
+///
+/// The shortest list that was found, with its seed.
+pub fn play_from<M>(seed: u64, make: MakeStore<'_>, cases: u32) -> Result<(), String>
+where
+    M: ReferenceStateMachine<State = Model, Transition = Command>,
+{
+    let mut config = Config { failure_persistence: None, rng_seed: RngSeed::Fixed(seed), ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = cases;
     }
-    let seed = match config.rng_seed {
-        RngSeed::Fixed(seed) => seed,
-        RngSeed::Random => RandomState::new().hash_one("seed"),
-    };
-    config.rng_seed = RngSeed::Fixed(seed);
     TestRunner::new(config)
         .run(&M::sequential_strategy(1..80), |(model, commands, _)| {
             let played = catch_unwind(AssertUnwindSafe(|| play_list(make, model, &commands)));

@@ -11,7 +11,12 @@ use idem_core::{
 use std::time::Duration;
 
 /// The identity of a place; places are in the order of their identities.
-pub(crate) fn identity(place: Place) -> Identity {
+///
+/// # Panics
+///
+/// Never: the names are good ones.
+#[must_use]
+pub fn identity(place: Place) -> Identity {
     let key = if place.is_multiple_of(2) { "K" } else { "k" };
     Identity::new(scope(place / 2), Key::new(key).expect("it is a good name"))
 }

@@ -35,11 +35,15 @@ pub(crate) struct DatabaseArgs {
     /// The table in the schema `idem`, which is made if it is not there. Serving, it is `records`; a storm makes one of its own and drops it.
     #[arg(long, requires = "database_url")]
     pub(crate) table: Option<String>,
+    /// Answer retries of what still runs from this Redis or Valkey, for example `redis://localhost/`. It may be down,
+    /// and it may be lost: that costs statements, and no more.
+    #[arg(long, requires = "database_url")]
+    pub(crate) redis_url: Option<String>,
 }
 
 impl fmt::Debug for DatabaseArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may hold a password.
+        // The URLs may hold passwords.
         f.debug_struct("DatabaseArgs").field("table", &self.table).finish_non_exhaustive()
     }
 }

@@ -1,20 +1,29 @@
-//! Where the keys are kept: in this process, or in a table of PostgreSQL, and what the storm reads there afterwards.
+//! Where the keys are kept: in this process, or in a table of PostgreSQL with or without a Redis in front, and what the
+//! storm reads there afterwards.
 
 use crate::AnyError;
 use crate::cli::DatabaseArgs;
 use idem_core::Store;
 use idem_memory::MemoryStore;
 use idem_postgres::{PostgresConfig, PostgresStore};
+use idem_redis_cache::{CacheConfig, NegativeCache};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
+
+/// How long a retry may hear that an owner is at work who is not any more: no longer than half of the shortest lease,
+/// so that it is the lease that says when somebody else may begin.
+const CAP: Duration = Duration::from_millis(500);
 
 /// A table of idem in a database.
 #[derive(Debug)]
 pub(crate) struct Table {
     url: String,
     name: String,
+    /// A Redis in front of it.
+    redis_url: Option<String>,
     /// Whether it was made for this run, and goes with it.
     own: bool,
 }
@@ -41,7 +50,11 @@ pub(crate) async fn store(args: &DatabaseArgs) -> Result<Arc<dyn Store>, AnyErro
     }
     // Every process does it, whoever is first.
     PostgresStore::migrate(&config).await?;
-    Ok(Arc::new(PostgresStore::connect(config).await?))
+    let records = PostgresStore::connect(config).await?;
+    Ok(match &args.redis_url {
+        Some(url) => Arc::new(NegativeCache::new(records, CacheConfig::from_url(url.as_str())?.with_cap(CAP))),
+        None => Arc::new(records),
+    })
 }
 
 impl Table {
@@ -49,12 +62,14 @@ impl Table {
     pub(crate) fn of(args: &DatabaseArgs) -> Option<Self> {
         let url = args.database_url.clone()?;
         let fresh = || format!("storm_{}", Uuid::new_v4().simple());
-        Some(Self { url, name: args.table.clone().unwrap_or_else(fresh), own: args.table.is_none() })
+        let (name, redis_url) = (args.table.clone().unwrap_or_else(fresh), args.redis_url.clone());
+        Some(Self { url, name, redis_url, own: args.table.is_none() })
     }
 
     /// The arguments that name it.
     pub(crate) fn args(&self) -> DatabaseArgs {
-        DatabaseArgs { database_url: Some(self.url.clone()), table: Some(self.name.clone()) }
+        let (database_url, table) = (Some(self.url.clone()), Some(self.name.clone()));
+        DatabaseArgs { database_url, table, redis_url: self.redis_url.clone() }
     }
 
     pub(crate) fn url(&self) -> &str {

@@ -3,8 +3,12 @@
 mod rig;
 
 use idem_tests::rig::postgres::{Database, Version, shared};
+use idem_tests::rig::redis::{Flavour, Redis};
 use rig::{Provider, Service, body, get, header, post, storm};
 use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 async fn database() -> Database {
     shared(Version::Any).await.database().await
@@ -119,6 +123,35 @@ async fn three_processes_that_are_stopped_past_their_leases_charge_once() {
     let database = database().await;
     let report = calm(&database, 200, &["--processes", "3", "--pause-every", "200ms"]);
     assert!(count(&report, "pauses") > 0, "{report}");
+}
+
+/// Processes are killed, and so is the Redis in front of their database, again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn three_processes_with_a_redis_that_crashes_charge_once() {
+    let database = database().await;
+    let redis = Arc::new(Redis::own(Flavour::Any, &[]).await.expect("a Redis or a Valkey"));
+    let url = redis.url().to_owned();
+    // In how many of its lives it was asked.
+    let lives = Arc::new(AtomicU64::new(0));
+    let crashing = {
+        let (redis, lives) = (Arc::clone(&redis), Arc::clone(&lives));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                let commands = redis.command(&["INFO", "commandstats"]).await.unwrap_or_default();
+                lives.fetch_add(u64::from(commands.contains("cmdstat_getrange:")), Ordering::Relaxed);
+                redis.crash().await;
+                redis.start_again().await;
+            }
+        })
+    };
+    let arguments = ["--processes", "3", "--kill-every", "300ms", "--redis-url", &url];
+    let report = tokio::task::block_in_place(|| calm(&database, 200, &arguments));
+    crashing.abort();
+    assert_eq!(report["wrong_rows"], 0, "{report}");
+    assert!(count(&report, "kills") > 1, "{report}");
+    let lives = lives.load(Ordering::Relaxed);
+    assert!(lives > 1, "it was asked in {lives} of its lives");
 }
 
 #[tokio::test]

@@ -37,6 +37,9 @@ pub(crate) struct Limits {
     pub(crate) patience: Duration,
     /// `Retry-After` is honoured up to this: a storm is in a hurry.
     pub(crate) longest_pause: Duration,
+    /// Whether a conflict may be the word of a cache: then it says neither that the store has the key nor that it has it
+    /// for the same request.
+    pub(crate) cached: bool,
 }
 
 /// An answer, without what differs between two sendings of the same one.
@@ -134,6 +137,7 @@ impl Client {
             // The key is taken by the true request, so that an impostor cannot be first.
             if let Some((plan, impostor)) = impostor
                 && conflict
+                && !self.limits.cached
                 && told.impostor.is_none()
             {
                 told.impostor = Some(self.try_impostor(plan, impostor, &key, &[]).await);
@@ -226,6 +230,7 @@ impl Client {
         match received.answer.status {
             _ if leaks => ImpostorFate::Served,
             422 => ImpostorFate::Refused,
+            409 if self.limits.cached => ImpostorFate::Unheard,
             // The service could not say. Had it moved money, the ledger would.
             500.. => ImpostorFate::Unheard,
             _ => ImpostorFate::Served,

@@ -110,6 +110,7 @@ impl Recipe {
         arguments.push(format!("--drain-ms={}", DRAIN.as_millis()));
         arguments.extend(database.database_url.map(|url| format!("--database-url={url}")));
         arguments.extend(database.table.map(|name| format!("--table={name}")));
+        arguments.extend(database.redis_url.map(|url| format!("--redis-url={url}")));
         if args.no_panics {
             arguments.push("--no-panics".to_owned());
         }

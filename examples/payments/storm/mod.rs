@@ -166,10 +166,11 @@ async fn run(args: &StormArgs, table: Option<&Table>) -> Result<ExitCode, AnyErr
 /// Broken services never become right, and their clients must come to an end all the same.
 fn limits(args: &StormArgs) -> Limits {
     let longest_pause = Duration::from_millis(50);
+    let cached = args.database.redis_url.is_some();
     if args.naive.is_some() || args.key_per_attempt {
-        Limits { tries: 8, patience: Duration::from_secs(6), longest_pause }
+        Limits { tries: 8, patience: Duration::from_secs(6), longest_pause, cached }
     } else {
-        Limits { tries: 1_000, patience: Duration::from_secs(30), longest_pause }
+        Limits { tries: 1_000, patience: Duration::from_secs(30), longest_pause, cached }
     }
 }
 

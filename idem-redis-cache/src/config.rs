@@ -86,7 +86,8 @@ impl CacheConfig {
     }
 
     /// For how long a busy entry lives, 1 ms to 1 min: the longest that anything wrong in Redis can delay a retry. The
-    /// store is asked about a running key once in this time. Defaults to 2 s.
+    /// store is asked about a running key once in this time, by each process at the most. Best shorter than the lease:
+    /// when an owner dies, its lease says who waits for how long. Defaults to 2 s.
     pub fn with_cap(mut self, cap: Duration) -> Self {
         self.cap = cap.clamp(Duration::from_millis(1), Duration::from_secs(60));
         self

@@ -19,10 +19,31 @@
 //! # }
 //! ```
 //!
-//! # What it costs and what it saves
+//! # When it pays
 //!
-//! A fresh claim asks Redis before it asks the store: one more round trip. A retry of a running key asks Redis instead
-//! of the store. So it pays where many retries meet running keys, and costs where nearly every claim is fresh.
+//! A fresh claim asks Redis before it asks the store, one round trip more, and so does a replay. A retry of a running
+//! key asks Redis instead of the store, which hears of such a key about once in a [cap](CacheConfig::with_cap) from
+//! each process, however many retries there are. So it pays where running keys are retried, and costs where nearly
+//! every claim is fresh.
+//!
+//! PostgreSQL 15 and Redis 7.0 on one machine with two cores, in µs, p50 and p99, the medians of 30 rounds:
+//!
+//! | a claim of | without | with |
+//! |---|---|---|
+//! | a new key | 311, 502 | 399, 1054 |
+//! | a running key | 258, 381 | 98, 185 |
+//! | a key that is done | 257, 386 | 355, 806 |
+//! | a running key, 64 callers at once | 4133, 9328 (13,700 a second) | 430, 2798 (88,200 a second) |
+//!
+//! So in time it is even where 35 % of all claims meet a running key: a new one costs 88 µs more, a running one 160 µs
+//! less. Where the way to the servers is what takes the time, it is even at a half: one round trip more, or one instead
+//! of two. In statements it pays from the first retry on, and there the difference is larger: 2,000 retries of one
+//! running key were 4,000 statements without it, by PostgreSQL's own count, and none with it. If your database has
+//! statements to spare, or running keys are seldom retried, leave it out: nothing else changes.
+//!
+//! Measure with your servers: [`NegativeCache::counts`] says how many claims were answered without the store. The
+//! figures above are from `IDEM_PRICE_ROUNDS=30 cargo test --release -p idem-tests --test redis price -- --nocapture`,
+//! and with `storm` in place of `price`.
 //!
 //! # What Redis can do to you
 //!
@@ -30,13 +51,27 @@
 //! |---|---|
 //! | down, refusing, read-only or full | claims go past it; it is tried again in the background, at growing pauses |
 //! | stalled | a claim waits for the [timeout](CacheConfig::with_timeout), the first few do; then claims go past it |
-//! | flushed, restarted or restored from an old dump | the store is asked more often |
-//! | poisoned | somebody who writes entries of ours delays retries, each by the [cap](CacheConfig::with_cap) at the most |
+//! | a cluster, one node of which is stalled | claims of its keys wait for the timeout, until the cluster has found out |
+//! | flushed, restarted or restored from an old dump | the store is asked more often, or retries are delayed as below |
+//! | poisoned | somebody who writes entries of ours delays retries, by the cap |
+//!
+//! The cap holds in two ways. An entry that lives for longer is not believed, and taken away. And if one follows the
+//! other, a process that has said "in progress" of a key for the cap asks the store, whatever Redis says.
 //!
 //! Nothing else: no entry can grant a key, replay an answer or acknowledge anything. Entries hold a hash of scope and
-//! key and the random id of an attempt.
+//! key and the random id of an attempt; whoever can guess both can tell from the hash that somebody is at work on them.
 //!
-//! It needs a Tokio runtime. Redis 6.2 and later or Valkey; single-key commands only, so a cluster will do.
+//! # What "in progress" means then
+//!
+//! Somebody has announced a claim, not that the store has it. So it may be said
+//!
+//! * of a key whose owner has died, for the cap: choose one that is shorter than the lease;
+//! * of a key whose owner has just settled, for the cap, if Redis was not told or not in time;
+//! * to a request that is not the one that the key was claimed with, while the key runs. It is refused afterwards.
+//!
+//! # What it needs
+//!
+//! A Tokio runtime. Redis 6.2 and later or Valkey; single-key commands only, so a cluster will do.
 
 mod cache;
 mod config;

@@ -35,7 +35,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// use idem_core::Store;
 /// use idem_memory::MemoryStore;
 /// use idem_redis_cache::{CacheConfig, NegativeCache};
-/// use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+/// use std::sync::Arc;
 ///
 /// let records = Arc::new(MemoryStore::default());
 /// let store = NegativeCache::new(records, CacheConfig::from_url("redis://127.0.0.1/")?);

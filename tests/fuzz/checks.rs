@@ -1,6 +1,7 @@
 //! What holds for any bytes: run by the fuzz targets of `fuzz/`, and over their corpora by the tests beside this file.
 
 use http::{HeaderMap, HeaderValue};
+use idem_core::fingerprint::BodyHasher;
 use idem_core::fingerprint::json::{self, Limits};
 use idem_core::{Fingerprint, Response};
 
@@ -56,4 +57,27 @@ pub(crate) fn response_codec(data: &[u8]) {
     let head = response.encode_head();
     assert!(head.len() <= data.len(), "nobody writes a head more shortly than the encoder");
     assert_eq!(Response::decode(&head, "body").as_ref(), Ok(&response));
+}
+
+/// Any boundary and body have a fingerprint, however the body is cut into pieces on its way; the first line is the
+/// boundary.
+pub(crate) fn multipart(data: &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let (boundary, body) = (&data[..end], data.get(end + 1..).unwrap_or_default());
+    let finish =
+        |hasher: BodyHasher| Fingerprint::builder("fuzz").body(hasher.finish()).finish().unwrap().current().clone();
+    let mut whole = BodyHasher::multipart(boundary);
+    whole.update(body);
+    let whole = finish(whole);
+    // Pieces of all lengths, the empty one too, in an order that the input itself gives.
+    for start in 0..4 {
+        let (mut pieces, mut rest) = (BodyHasher::multipart(boundary), body);
+        let mut lengths = data.iter().skip(start).map(|byte| usize::from(byte % 9));
+        while !rest.is_empty() {
+            let (piece, left) = rest.split_at(lengths.next().unwrap_or(1 + start).min(rest.len()));
+            pieces.update(piece);
+            rest = left;
+        }
+        assert_eq!(finish(pieces), whole, "where a body is cut means nothing");
+    }
 }

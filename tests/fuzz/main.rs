@@ -35,3 +35,8 @@ fn key_header() {
 fn response_codec() {
     replay("response_codec", checks::response_codec);
 }
+
+#[test]
+fn multipart() {
+    replay("multipart", checks::multipart);
+}

@@ -66,6 +66,17 @@ impl Drop for Checkout {
     }
 }
 
+/// A statement to send.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    operation: &'static str,
+    sql: &'a Arc<str>,
+    values: &'a [Value<'a>],
+    ends: Instant,
+    /// What goes in front of it, if it goes as a simple query.
+    preamble: Option<&'a str>,
+}
+
 /// What became of a statement.
 pub(crate) enum Answer {
     Rows(Vec<PgRow>),
@@ -120,7 +131,8 @@ impl Link {
         sql: &Arc<str>,
         values: &[Value<'_>],
     ) -> Result<Answer, Error> {
-        self.run_until(operation, sql, values, now() + self.deadline, self.preamble.as_deref()).await
+        let (ends, preamble) = (now() + self.deadline, self.preamble.as_deref());
+        self.repeat(Call { operation, sql, values, ends, preamble }).await
     }
 
     /// As [`run`](Link::run), with a longer deadline.
@@ -130,40 +142,28 @@ impl Link {
         sql: &Arc<str>,
         values: &[Value<'_>],
     ) -> Result<Answer, Error> {
-        self.run_until(operation, sql, values, now() + SLOW * self.deadline, Some(&self.slow_preamble)).await
+        let (ends, preamble) = (now() + SLOW * self.deadline, Some(self.slow_preamble.as_str()));
+        self.repeat(Call { operation, sql, values, ends, preamble }).await
     }
 
-    async fn run_until(
-        &self,
-        operation: &'static str,
-        sql: &Arc<str>,
-        values: &[Value<'_>],
-        ends: Instant,
-        preamble: Option<&str>,
-    ) -> Result<Answer, Error> {
+    async fn repeat(&self, call: Call<'_>) -> Result<Answer, Error> {
         let mut repeats = MAX_REPEATS;
         loop {
-            let error = match self.exchange(operation, sql, values, ends, preamble).await? {
+            let error = match self.exchange(call).await? {
                 Ok(rows) => return Ok(Answer::Rows(rows)),
                 Err(error) => error,
             };
             match classify(&error).0 {
                 Meaning::RivalUncommitted => return Ok(Answer::RivalUncommitted),
-                Meaning::Again if repeats > 0 && now() < ends => repeats -= 1,
-                Meaning::Again | Meaning::Is(..) => return Err(translate(operation, &error)),
+                Meaning::Again if repeats > 0 && now() < call.ends => repeats -= 1,
+                Meaning::Again | Meaning::Is(..) => return Err(translate(call.operation, &error)),
             }
         }
     }
 
     /// Runs one statement; the outer error is about the way to the server, the inner one the server's answer.
-    async fn exchange(
-        &self,
-        operation: &'static str,
-        sql: &Arc<str>,
-        values: &[Value<'_>],
-        ends: Instant,
-        preamble: Option<&str>,
-    ) -> Result<Result<Vec<PgRow>, sqlx::Error>, Error> {
+    async fn exchange(&self, call: Call<'_>) -> Result<Result<Vec<PgRow>, sqlx::Error>, Error> {
+        let Call { operation, sql, values, ends, preamble } = call;
         let mut checkout = self.checkout(operation, ends).await?;
         let Some(line) = checkout.0.as_deref_mut() else {
             return Err(Error::new(ErrorKind::Internal, operation, WriteOutcome::NotApplied));

@@ -73,8 +73,8 @@
 //!
 //! With a JSON body a fingerprint takes less than half the time of parsing it into
 //! a value, canonicalizing that and hashing the text (`serde_json`,
-//! `serde_json_canonicalizer`, `sha2`). It is 2.7 times as fast for 200 bytes, 4.6
-//! times for 10 kB and 4.4 times for 1 MB, by the shortest times of both. The
+//! `serde_json_canonicalizer`, `sha2`). It is 2.4 times as fast for 200 bytes, 4.6
+//! times for 10 kB and 4.4 times for 1 MB, by the medians of one run. The
 //! command: `cargo bench -p idem-benches --bench fingerprint`.
 //!
 //! # Stored form

@@ -73,7 +73,9 @@ struct Victim {
 
 impl Victim {
     async fn start(mode: &str) -> Self {
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        // Who starts the tests in the background of a script has Ctrl-C ignored, and so have they, and so would the victim.
+        let mut command = std::process::Command::new("env");
+        command.arg("--default-signal=INT").arg(std::env::current_exe().unwrap());
         command.args(["--exact", "life::victim", "--nocapture", "--test-threads=1"]);
         // A group of its own, as a shell gives to a job, so that a signal can be sent to all of it as Ctrl-C is.
         command.env(MODE, mode).process_group(0).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -1,7 +1,7 @@
 //! Inserts of a group: [`ClaimGroups`].
 
 use super::lane::{Asked, Errand};
-use super::{may_be_one_items, shared};
+use super::{fail, may_be_one_items, names};
 use crate::link::Answer;
 use crate::row::{column, instant, record};
 use crate::single::{Insertion, Single, lease_ms, retention_micros};
@@ -59,8 +59,7 @@ impl ClaimGroups {
     async fn insert(&self, group: &[Asked<Self>]) -> Result<Option<HashMap<Owner, Version>>, Error> {
         let mut items: Vec<&Insertion> = group.iter().map(|asked| &asked.item).collect();
         items.dedup_by(|later, earlier| later.identity == earlier.identity);
-        let scopes: Vec<&str> = items.iter().map(|item| item.identity.scope().as_str()).collect();
-        let keys: Vec<&str> = items.iter().map(|item| item.identity.key().as_str()).collect();
+        let (scopes, keys) = names(items.iter().map(|item| &item.identity));
         let fingerprints: Vec<&[u8]> = items.iter().map(|item| &item.fingerprint[..]).collect();
         let owners: Vec<Owner> = items.iter().map(|item| item.owner).collect();
         let leases: Vec<i32> = items.iter().map(|item| lease_ms(item.lease)).collect();
@@ -91,8 +90,7 @@ impl ClaimGroups {
         }
         let mut identities: Vec<_> = others.iter().map(|asked| asked.item.identity.clone()).collect();
         identities.dedup();
-        let scopes: Vec<&str> = identities.iter().map(|identity| identity.scope().as_str()).collect();
-        let keys: Vec<&str> = identities.iter().map(|identity| identity.key().as_str()).collect();
+        let (scopes, keys) = names(identities.iter());
         let values = [Value::Texts(&scopes), Value::Texts(&keys)];
         let found = match self.single.link.run("insert", &self.single.sql.load_group, &values).await {
             Ok(Answer::Rows(rows)) => rows,
@@ -165,10 +163,4 @@ fn won(row: &PgRow) -> Result<(Owner, Version), Error> {
 fn existing(row: &PgRow) -> Result<Option<Inserted>, Error> {
     let clock = instant("insert", row, "clock")?;
     Ok(record("insert", row)?.map(|record| Inserted::Existing(record, clock)))
-}
-
-fn fail(group: Vec<Asked<ClaimGroups>>, error: &Error) {
-    for asked in group {
-        let _gone = asked.reply.send(Err(shared(error)));
-    }
 }

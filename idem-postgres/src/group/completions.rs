@@ -1,7 +1,7 @@
 //! Completions of a group: [`CompletionGroups`].
 
 use super::lane::{Asked, Errand};
-use super::{may_be_one_items, shared};
+use super::{fail, may_be_one_items, names};
 use crate::link::Answer;
 use crate::row::column;
 use crate::single::Single;
@@ -53,11 +53,7 @@ impl Errand for CompletionGroups {
             }
             Ok(None) => self.split(group),
             Err(error) if may_be_one_items(&error) => self.split(group),
-            Err(error) => {
-                for asked in group {
-                    let _gone = asked.reply.send(Err(shared(&error)));
-                }
-            }
+            Err(error) => fail(group, &error),
         }
     }
 }
@@ -68,8 +64,7 @@ impl CompletionGroups {
         let mut items: Vec<&Completion> = group.iter().map(|asked| &asked.item).collect();
         items.dedup_by(|later, earlier| later.identity == earlier.identity);
         let heads: Vec<Vec<u8>> = items.iter().map(|item| item.response.encode_head()).collect();
-        let scopes: Vec<&str> = items.iter().map(|item| item.identity.scope().as_str()).collect();
-        let keys: Vec<&str> = items.iter().map(|item| item.identity.key().as_str()).collect();
+        let (scopes, keys) = names(items.iter().map(|item| &item.identity));
         let locked_at: Vec<Timestamp> = items.iter().map(|item| item.expected.locked_at).collect();
         let owners: Vec<Owner> = items.iter().map(|item| item.expected.owner).collect();
         let expires_at: Vec<Timestamp> = items.iter().map(|item| item.expires_at).collect();

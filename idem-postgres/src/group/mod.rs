@@ -14,7 +14,8 @@ pub(crate) use claims::ClaimGroups;
 pub(crate) use completions::{Completion, CompletionGroups};
 pub(crate) use lane::{Lane, Limits, Way};
 
-use idem_core::{Error, ErrorKind, WriteOutcome};
+use idem_core::{Error, ErrorKind, Identity, WriteOutcome};
+use lane::{Asked, Errand};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::time::error::Elapsed;
 
@@ -30,6 +31,21 @@ pub(crate) fn answered<T>(
         // Its task ended.
         Ok(Err(_)) => unknown(ErrorKind::Unavailable),
         Err(_) => unknown(ErrorKind::Timeout),
+    }
+}
+
+/// Scopes and keys of identities, as the two arrays that every statement of a group begins with.
+fn names<'a>(identities: impl Iterator<Item = &'a Identity>) -> (Vec<&'a str>, Vec<&'a str>) {
+    identities.map(|identity| (identity.scope().as_str(), identity.key().as_str())).unzip()
+}
+
+/// Tells everybody of a group what became of all of it.
+fn fail<E, T>(group: Vec<Asked<E>>, error: &Error)
+where
+    E: Errand<Answer = Result<T, Error>>,
+{
+    for asked in group {
+        let _gone = asked.reply.send(Err(shared(error)));
     }
 }
 

@@ -1,1 +1,0 @@
-//! The benchmarks of idem: `cargo bench -p idem-benches`.

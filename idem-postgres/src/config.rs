@@ -10,10 +10,8 @@ use std::time::Duration;
 /// The longest name of a schema or a table, in bytes: room for what is added to it within PostgreSQL's 63.
 const MAX_IDENTIFIER_BYTES: usize = 40;
 
-/// How many statements of a lane are under way before callers go together.
-const ALONE: usize = 4;
-/// How many bytes go together.
-const GROUP_BYTES: usize = 1 << 20;
+/// How many bytes go together. What is larger takes its time, which is better taken by several connections at once.
+const GROUP_BYTES: usize = 1 << 18;
 /// How many callers of a lane wait in its queue before others wait for room in it.
 const WAITING: usize = 4_096;
 
@@ -46,7 +44,7 @@ pub struct PostgresConfig {
     pub(crate) transaction_pooler: bool,
     pub(crate) allow_unsafe_durability: bool,
     pub(crate) group: usize,
-    pub(crate) alone: usize,
+    pub(crate) nobody_alone: bool,
 }
 
 /// Why a configuration cannot work.
@@ -88,7 +86,7 @@ impl PostgresConfig {
             transaction_pooler: false,
             allow_unsafe_durability: false,
             group: 256,
-            alone: ALONE,
+            nobody_alone: false,
         }
     }
 
@@ -145,8 +143,8 @@ impl PostgresConfig {
     /// How many claims, or completions, of concurrent callers go to the server in one statement at most. Below 2 each goes
     /// alone. Defaults to 256.
     ///
-    /// Nobody waits for a larger group: a caller that comes while few statements are under way goes alone and at once, and
-    /// those who come while many are go together as soon as one comes back.
+    /// Nobody waits for a larger group: each goes alone and at once while there are up to half as many callers again as
+    /// [connections](PostgresConfig::with_max_connections); more go together as soon as the last group comes back.
     pub fn with_group_limit(mut self, calls: usize) -> Self {
         self.group = calls;
         self
@@ -155,15 +153,18 @@ impl PostgresConfig {
     /// For tests: nobody goes alone, and every claim and completion is a group's.
     #[doc(hidden)]
     pub fn with_nobody_alone(mut self) -> Self {
-        self.alone = 0;
+        self.nobody_alone = true;
         self
     }
 
     pub(crate) fn group_limits(&self) -> Option<Limits> {
+        // Who goes with a group waits for half a statement before, on average. So groups pay when there are half as many
+        // callers again as connections: then those who go alone wait for a connection as long.
+        let alone = if self.nobody_alone { 0 } else { self.max_connections.saturating_mul(3) / 2 };
         // Both lanes share the pool.
-        let alone = self.alone.min((self.max_connections / 2).max(1));
-        let limits = Limits { alone, items: self.group, bytes: GROUP_BYTES, waiting: WAITING };
-        (self.group > 1 || self.alone == 0).then_some(limits)
+        let full = (self.max_connections / 2).max(1);
+        let limits = Limits { alone, items: self.group.max(1), bytes: GROUP_BYTES, full, waiting: WAITING };
+        (self.group > 1 || self.nobody_alone).then_some(limits)
     }
 
     /// Accepts a server with `fsync` or `synchronous_commit` off. Then what was acknowledged can be lost in a crash, and with it the first promise. Defaults to

@@ -2,7 +2,7 @@
 
 use crate::blocked::Blocked;
 use crate::config::PostgresConfig;
-use crate::group::{ClaimGroups, Completion, CompletionGroups, Lane, Limits, Way, answered};
+use crate::group::{ClaimGroups, Completion, CompletionGroups, Crowd, Lane, Limits, Way, answered};
 use crate::link::{Link, now};
 use crate::single::{Insertion, Single};
 use crate::sql::Statements;
@@ -38,10 +38,10 @@ struct Groups {
 
 impl Groups {
     fn new(limits: Limits, single: &Arc<Single>) -> Self {
-        let always = limits.alone == 0;
-        let claims = ClaimGroups { single: Arc::clone(single), always };
-        let completions = CompletionGroups { single: Arc::clone(single), always };
-        Self { claims: Lane::new(Arc::new(claims), limits), completions: Lane::new(Arc::new(completions), limits) }
+        let crowd = Crowd::default();
+        let claims = Arc::new(ClaimGroups { single: Arc::clone(single) });
+        let completions = Arc::new(CompletionGroups { single: Arc::clone(single) });
+        Self { claims: Lane::new(claims, limits, &crowd), completions: Lane::new(completions, limits, &crowd) }
     }
 }
 
@@ -108,8 +108,8 @@ impl Store for PostgresStore {
         };
         let ends = now() + self.shared.config.statement_deadline;
         match timeout_at(ends, groups.claims.enter(insertion)).await {
-            Ok(Way::Alone(insertion, _slot)) => self.single().insert(&insertion).await,
-            Ok(Way::Together(answer)) => answered("insert", timeout_at(ends, answer).await),
+            Ok(Way::Alone(insertion, _presence)) => self.single().insert(&insertion).await,
+            Ok(Way::Together(answer, _presence)) => answered("insert", timeout_at(ends, answer).await),
             Err(_) => Err(Error::new(ErrorKind::Timeout, "insert", WriteOutcome::NotApplied)),
         }
     }
@@ -126,8 +126,8 @@ impl Store for PostgresStore {
         };
         let ends = now() + self.shared.config.statement_deadline;
         match timeout_at(ends, groups.completions.enter(completion)).await {
-            Ok(Way::Alone(_, _slot)) => self.single().swap(identity, expected, change).await,
-            Ok(Way::Together(answer)) => answered("swap", timeout_at(ends, answer).await),
+            Ok(Way::Alone(_, _presence)) => self.single().swap(identity, expected, change).await,
+            Ok(Way::Together(answer, _presence)) => answered("swap", timeout_at(ends, answer).await),
             Err(_) => Err(Error::new(ErrorKind::Timeout, "swap", WriteOutcome::NotApplied)),
         }
     }

@@ -17,8 +17,6 @@ use uuid::Uuid;
 /// Sends the claims of a group, none of which was asked before.
 pub(crate) struct ClaimGroups {
     pub(crate) single: Arc<Single>,
-    /// Whether a group of one is a group, too.
-    pub(crate) always: bool,
 }
 
 impl Errand for ClaimGroups {
@@ -30,9 +28,6 @@ impl Errand for ClaimGroups {
     }
 
     async fn run(self: Arc<Self>, mut group: Vec<Asked<Self>>) {
-        if group.len() == 1 && !self.always {
-            return self.each(group).await;
-        }
         // Stable: of two claims of one identity the first comes first, and the others find its row.
         group.sort_by(|one, other| one.item.identity.cmp(&other.item.identity));
         match self.insert(&group).await {

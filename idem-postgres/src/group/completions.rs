@@ -16,8 +16,6 @@ use uuid::Uuid;
 /// Sends the completions of a group.
 pub(crate) struct CompletionGroups {
     pub(crate) single: Arc<Single>,
-    /// Whether a group of one is a group, too.
-    pub(crate) always: bool,
 }
 
 /// One completion, as [`Change::Complete`] has it.
@@ -37,9 +35,6 @@ impl Errand for CompletionGroups {
     }
 
     async fn run(self: Arc<Self>, mut group: Vec<Asked<Self>>) {
-        if group.len() == 1 && !self.always {
-            return self.each(group).await;
-        }
         group.sort_by(|one, other| one.item.identity.cmp(&other.item.identity));
         match self.complete(&group).await {
             Ok(Some(mut applied)) => {

@@ -1,10 +1,11 @@
 //! Callers that go to the server together: [`Lane`].
 //!
-//! A caller that comes while few statements are under way goes alone and at once. One that comes while many are waits
-//! in a queue, and when a statement comes back, all that wait go out as the next one. So nothing is delayed for the sake
-//! of a larger group, and groups grow with the load by themselves.
+//! While there are few callers each goes alone and at once. While there are many they wait in a queue, and when the last
+//! group is back, all that wait go out as the next one. So nothing is delayed for the sake of a larger group, and groups
+//! grow with the load by themselves. A queue that fills a group does not wait.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -32,15 +33,38 @@ pub(crate) struct Asked<E: Errand + ?Sized> {
 /// How much goes together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How many statements of one lane are under way before callers wait for each other. Zero, for tests: nobody goes
-    /// alone, and a group of one is a group.
+    /// Up to how many callers of a [`Crowd`] each goes alone.
     pub(crate) alone: usize,
-    /// How many items go together.
+    /// How many items go together, at least 1.
     pub(crate) items: usize,
     /// How many bytes go together, but for one item that is larger.
     pub(crate) bytes: usize,
+    /// How many full groups are under way at a time, at least 1. One that is not full waits until there is none.
+    pub(crate) full: usize,
     /// How many items wait before callers wait for room.
     pub(crate) waiting: usize,
+}
+
+/// How many callers there are in the lanes that share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crowd(Arc<AtomicUsize>);
+
+/// A caller in a crowd, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Presence(Crowd);
+
+impl Crowd {
+    /// One more; how many that makes.
+    fn join(&self) -> (Presence, usize) {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        (Presence(self.clone()), before + 1)
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 pub(crate) struct Lane<E: Errand> {
@@ -50,13 +74,17 @@ pub(crate) struct Lane<E: Errand> {
 struct Inner<E: Errand> {
     errand: Arc<E>,
     limits: Limits,
+    crowd: Crowd,
     room: Arc<Semaphore>,
     state: Mutex<State<E>>,
 }
 
 struct State<E: Errand> {
+    /// How many groups are under way.
     under_way: usize,
     queue: VecDeque<Waiting<E>>,
+    /// What the items in the queue weigh.
+    bytes: usize,
 }
 
 struct Waiting<E: Errand> {
@@ -66,25 +94,19 @@ struct Waiting<E: Errand> {
     _room: OwnedSemaphorePermit,
 }
 
-/// How a caller goes.
+/// How a caller goes. It counts as one for as long as it holds its presence.
 pub(crate) enum Way<E: Errand> {
-    /// Alone, now, for as long as it holds this.
-    Alone(E::Item, Slot<E>),
+    /// Alone, now.
+    Alone(E::Item, Presence),
     /// With others; its answer comes here.
-    Together(oneshot::Receiver<E::Answer>),
+    Together(oneshot::Receiver<E::Answer>, Presence),
 }
 
-/// A caller's place among the statements under way. Dropping it sends those who wait.
-pub(crate) struct Slot<E: Errand>(Option<Place<E>>);
-
-/// A place among the statements under way.
-struct Place<E: Errand>(Option<Arc<Inner<E>>>);
-
 impl<E: Errand> Lane<E> {
-    pub(crate) fn new(errand: Arc<E>, limits: Limits) -> Self {
-        let state = State { under_way: 0, queue: VecDeque::new() };
+    pub(crate) fn new(errand: Arc<E>, limits: Limits, crowd: &Crowd) -> Self {
+        let state = State { under_way: 0, queue: VecDeque::new(), bytes: 0 };
         let room = Arc::new(Semaphore::new(limits.waiting));
-        Self { inner: Arc::new(Inner { errand, limits, room, state: Mutex::new(state) }) }
+        Self { inner: Arc::new(Inner { errand, limits, crowd: crowd.clone(), room, state: Mutex::new(state) }) }
     }
 
     /// Goes alone, or joins those who wait.
@@ -94,28 +116,35 @@ impl<E: Errand> Lane<E> {
     /// Dropped, nothing is left in the queue. An answer that is not waited for takes its item out of the queue, unless
     /// it was sent.
     pub(crate) async fn enter(&self, item: E::Item) -> Way<E> {
-        if let Some(slot) = self.inner.slot() {
-            return Way::Alone(item, slot);
+        let inner = &self.inner;
+        let (presence, callers) = inner.crowd.join();
+        if callers <= inner.limits.alone {
+            return Way::Alone(item, presence);
         }
         // The semaphore is never closed.
-        let Ok(room) = Arc::clone(&self.inner.room).acquire_owned().await else {
-            return Way::Alone(item, self.inner.force());
-        };
-        let mut state = self.inner.state();
-        if state.under_way < self.inner.limits.alone {
-            state.under_way += 1;
-            drop(state);
-            return Way::Alone(item, Slot::new(&self.inner));
-        }
+        let Ok(room) = Arc::clone(&inner.room).acquire_owned().await else { return Way::Alone(item, presence) };
+        let weight = E::weight(&item);
         let (reply, answer) = oneshot::channel();
-        let asked = Asked { item, reply };
-        state.queue.push_back(Waiting { asked, runtime: Handle::current(), _room: room });
-        if state.under_way == 0 {
-            state.under_way = 1;
-            drop(state);
-            Place(Some(Arc::clone(&self.inner))).pass_on();
-        }
-        Way::Together(answer)
+        let waiting = Waiting { asked: Asked { item, reply }, runtime: Handle::current(), _room: room };
+        let mut state = inner.state();
+        state.queue.push_back(waiting);
+        state.bytes = state.bytes.saturating_add(weight);
+        Inner::send(inner, state);
+        Way::Together(answer, presence)
+    }
+}
+
+impl<E: Errand> State<E> {
+    fn pop(&mut self) -> Option<Waiting<E>> {
+        let waiting = self.queue.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(E::weight(&waiting.asked.item));
+        Some(waiting)
+    }
+
+    /// Whether those who wait go now.
+    fn may_go(&self, limits: &Limits) -> bool {
+        let full = self.queue.len() >= limits.items || self.bytes >= limits.bytes;
+        self.under_way == 0 || (full && self.under_way < limits.full)
     }
 }
 
@@ -125,18 +154,26 @@ impl<E: Errand> Inner<E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slot(self: &Arc<Self>) -> Option<Slot<E>> {
-        let mut state = self.state();
-        if state.under_way >= self.limits.alone {
-            return None;
+    /// Sends those who wait, if they may go.
+    fn send(self: &Arc<Self>, mut state: MutexGuard<'_, State<E>>) {
+        while state.queue.front().is_some_and(|waiting| waiting.asked.reply.is_closed()) {
+            state.pop();
         }
+        let Some(first) = state.queue.front().filter(|_| state.may_go(&self.limits)) else { return };
+        let runtime = first.runtime.clone();
         state.under_way += 1;
-        Some(Slot::new(self))
-    }
-
-    fn force(self: &Arc<Self>) -> Slot<E> {
-        self.state().under_way += 1;
-        Slot::new(self)
+        drop(state);
+        let place = Place(Arc::clone(self));
+        runtime.spawn(async move {
+            let inner = Arc::clone(&place.0);
+            let group = inner.next_group();
+            if !group.is_empty() {
+                Arc::clone(&inner.errand).run(group).await;
+            }
+            // Whoever came meanwhile goes next.
+            drop(place);
+            inner.send(inner.state());
+        });
     }
 
     /// The next group: those who wait and still want to know, up to the limits.
@@ -151,7 +188,7 @@ impl<E: Errand> Inner<E> {
             if !group.is_empty() && bytes.saturating_add(weight) > self.limits.bytes {
                 break;
             }
-            let Some(waiting) = state.queue.pop_front() else { break };
+            let Some(waiting) = state.pop() else { break };
             if !waiting.asked.reply.is_closed() {
                 bytes = bytes.saturating_add(weight);
                 group.push(waiting.asked);
@@ -161,57 +198,13 @@ impl<E: Errand> Inner<E> {
     }
 }
 
-impl<E: Errand> Slot<E> {
-    fn new(inner: &Arc<Inner<E>>) -> Self {
-        Self(Some(Place::new(inner)))
-    }
-}
-
-impl<E: Errand> Place<E> {
-    fn new(inner: &Arc<Inner<E>>) -> Self {
-        Self(Some(Arc::clone(inner)))
-    }
-
-    /// Gives the place to those who wait, or up.
-    fn pass_on(mut self) {
-        let Some(inner) = self.0.take() else { return };
-        let mut state = inner.state();
-        while state.queue.front().is_some_and(|waiting| waiting.asked.reply.is_closed()) {
-            state.queue.pop_front();
-        }
-        let Some(first) = state.queue.front() else {
-            state.under_way -= 1;
-            return;
-        };
-        let runtime = first.runtime.clone();
-        drop(state);
-        let place = Self(Some(inner));
-        runtime.spawn(async move {
-            let Some(inner) = &place.0 else { return };
-            let group = inner.next_group();
-            if !group.is_empty() {
-                Arc::clone(&inner.errand).run(group).await;
-            }
-            // Whoever came meanwhile goes next.
-            place.pass_on();
-        });
-    }
-}
+/// A group's place among those under way. It is given up with the group's task, also if that ends with its runtime: then
+/// nobody is there to go on, and whoever comes next takes along who waits.
+struct Place<E: Errand>(Arc<Inner<E>>);
 
 impl<E: Errand> Drop for Place<E> {
-    /// A task whose runtime ended cannot start another one there. Whoever comes next takes along who waits.
     fn drop(&mut self) {
-        if let Some(inner) = self.0.take() {
-            inner.state().under_way -= 1;
-        }
-    }
-}
-
-impl<E: Errand> Drop for Slot<E> {
-    fn drop(&mut self) {
-        if let Some(place) = self.0.take() {
-            place.pass_on();
-        }
+        self.0.state().under_way -= 1;
     }
 }
 
@@ -247,107 +240,161 @@ mod tests {
         }
     }
 
-    const LIMITS: Limits = Limits { alone: 1, items: 3, bytes: 100, waiting: 8 };
+    const LIMITS: Limits = Limits { alone: 0, items: 3, bytes: 100, full: 1, waiting: 8 };
 
-    fn lane() -> (Lane<Counted>, Arc<Counted>, mpsc::UnboundedReceiver<Vec<u32>>) {
+    type Answer = (oneshot::Receiver<usize>, Presence);
+
+    fn lane(limits: Limits) -> (Lane<Counted>, Arc<Counted>, mpsc::UnboundedReceiver<Vec<u32>>) {
         let (begun, groups) = mpsc::unbounded_channel();
         let errand = Arc::new(Counted { begun, go_on: Semaphore::new(0) });
-        (Lane::new(Arc::clone(&errand), LIMITS), errand, groups)
+        (Lane::new(Arc::clone(&errand), limits, &Crowd::default()), errand, groups)
     }
 
-    async fn alone(lane: &Lane<Counted>, item: u32) -> Slot<Counted> {
+    async fn alone(lane: &Lane<Counted>, item: u32) -> Presence {
         match lane.enter(item).await {
-            Way::Alone(_, slot) => slot,
-            Way::Together(_) => panic!("{item} waits"),
+            Way::Alone(_, presence) => presence,
+            Way::Together(..) => panic!("{item} waits"),
         }
     }
 
-    async fn together(lane: &Lane<Counted>, item: u32) -> oneshot::Receiver<usize> {
+    async fn together(lane: &Lane<Counted>, item: u32) -> Answer {
         match lane.enter(item).await {
             Way::Alone(..) => panic!("{item} goes alone"),
-            Way::Together(answer) => answer,
+            Way::Together(answer, presence) => (answer, presence),
         }
+    }
+
+    /// Lets every task go as far as it can; no group has begun.
+    async fn nothing_begins(groups: &mut mpsc::UnboundedReceiver<Vec<u32>>) {
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(groups.try_recv(), Err(mpsc::error::TryRecvError::Empty));
     }
 
     #[tokio::test]
-    async fn who_comes_while_others_are_under_way_goes_with_the_next() {
-        let (lane, errand, mut groups) = lane();
-        let first = alone(&lane, 1).await;
+    async fn who_comes_while_a_group_is_under_way_goes_with_the_next() {
+        let (lane, errand, mut groups) = lane(LIMITS);
+        let first = together(&lane, 1).await;
+        assert_eq!(groups.recv().await.unwrap(), [1], "nobody is waited for");
         let answers = [together(&lane, 2).await, together(&lane, 3).await, together(&lane, 4).await];
         let late = together(&lane, 5).await;
-        assert!(groups.try_recv().is_err(), "nobody goes before the first is back");
-        drop(first);
+        nothing_begins(&mut groups).await;
+        errand.go_on.add_permits(1);
+        assert_eq!(first.0.await.unwrap(), 1);
         assert_eq!(groups.recv().await.unwrap(), [2, 3, 4], "as many as may");
         errand.go_on.add_permits(2);
         for answer in answers {
-            assert_eq!(answer.await.unwrap(), 3);
+            assert_eq!(answer.0.await.unwrap(), 3);
         }
         assert_eq!(groups.recv().await.unwrap(), [5]);
-        assert_eq!(late.await.unwrap(), 1);
-        // The place is given up when nobody waits: soon the next one goes alone again.
-        while lane.inner.state().under_way > 0 {
-            tokio::task::yield_now().await;
+        assert_eq!(late.0.await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_few_go_alone() {
+        let (lane, _errand, mut groups) = lane(Limits { alone: 2, ..LIMITS });
+        let (one, other) = (alone(&lane, 1).await, alone(&lane, 2).await);
+        let third = together(&lane, 3).await;
+        assert_eq!(groups.recv().await.unwrap(), [3], "who is alone is in nobody's way");
+        drop(one);
+        let fourth = together(&lane, 4).await;
+        nothing_begins(&mut groups).await;
+        // Who waits counts, and who went away does not.
+        drop((other, third, fourth));
+        drop((alone(&lane, 5).await, alone(&lane, 6).await));
+        drop(alone(&lane, 7).await);
+    }
+
+    #[tokio::test]
+    async fn lanes_of_one_crowd_count_together() {
+        let (lane, errand, _groups) = lane(Limits { alone: 1, ..LIMITS });
+        let other = Lane::new(errand, Limits { alone: 1, ..LIMITS }, &lane.inner.crowd);
+        let _one = alone(&lane, 1).await;
+        drop(together(&other, 2).await);
+    }
+
+    #[tokio::test]
+    async fn a_full_group_does_not_wait() {
+        let (lane, errand, mut groups) = lane(Limits { full: 2, ..LIMITS });
+        let mut answers = vec![together(&lane, 1).await];
+        assert_eq!(groups.recv().await.unwrap(), [1]);
+        for item in 2..=4 {
+            nothing_begins(&mut groups).await;
+            answers.push(together(&lane, item).await);
         }
-        drop(alone(&lane, 6).await);
+        assert_eq!(groups.recv().await.unwrap(), [2, 3, 4]);
+        for item in 5..=7 {
+            answers.push(together(&lane, item).await);
+        }
+        nothing_begins(&mut groups).await;
+        errand.go_on.add_permits(3);
+        assert_eq!(groups.recv().await.unwrap(), [5, 6, 7]);
+        for answer in answers {
+            answer.0.await.unwrap();
+        }
+        assert_eq!(lane.inner.state().bytes, 0);
+        // In bytes, too.
+        let one = together(&lane, 1).await;
+        assert_eq!(groups.recv().await.unwrap(), [1]);
+        let other = together(&lane, 100).await;
+        assert_eq!(groups.recv().await.unwrap(), [100]);
+        errand.go_on.add_permits(2);
+        assert_eq!((one.0.await.unwrap(), other.0.await.unwrap()), (1, 1));
     }
 
     #[tokio::test]
     async fn who_is_gone_before_it_was_sent_is_not_sent() {
-        let (lane, errand, mut groups) = lane();
-        let first = alone(&lane, 1).await;
+        let (lane, errand, mut groups) = lane(LIMITS);
+        let first = together(&lane, 1).await;
+        assert_eq!(groups.recv().await.unwrap(), [1]);
         drop(together(&lane, 2).await);
         let stays = together(&lane, 3).await;
-        drop(first);
         errand.go_on.add_permits(1);
+        assert_eq!(first.0.await.unwrap(), 1);
         assert_eq!(groups.recv().await.unwrap(), [3]);
-        assert_eq!(stays.await.unwrap(), 1);
         // Nobody but such: no group at all.
-        let first = alone_soon(&lane).await;
         drop(together(&lane, 4).await);
-        drop(first);
-        assert_eq!(lane.inner.state().under_way, 0);
-        assert!(groups.try_recv().is_err());
-    }
-
-    async fn alone_soon(lane: &Lane<Counted>) -> Slot<Counted> {
-        while lane.inner.state().under_way > 0 {
-            tokio::task::yield_now().await;
-        }
-        alone(lane, 0).await
+        errand.go_on.add_permits(1);
+        assert_eq!(stays.0.await.unwrap(), 1);
+        nothing_begins(&mut groups).await;
+        let state = lane.inner.state();
+        assert_eq!((state.under_way, state.bytes), (0, 0));
     }
 
     #[tokio::test]
     async fn a_group_is_bounded_in_bytes_but_for_a_single_item() {
-        let (lane, errand, mut groups) = lane();
-        let first = alone(&lane, 1).await;
-        let answers = [together(&lane, 500).await, together(&lane, 60).await, together(&lane, 50).await];
-        drop(first);
-        errand.go_on.add_permits(3);
-        for expected in [[500], [60], [50]] {
+        let (lane, errand, mut groups) = lane(LIMITS);
+        let mut answers = vec![together(&lane, 1).await];
+        for item in [500, 60, 50] {
+            answers.push(together(&lane, item).await);
+        }
+        errand.go_on.add_permits(4);
+        for expected in [[1], [500], [60], [50]] {
             assert_eq!(groups.recv().await.unwrap(), expected);
         }
         for answer in answers {
-            assert_eq!(answer.await.unwrap(), 1);
+            assert_eq!(answer.0.await.unwrap(), 1);
         }
     }
 
     #[tokio::test]
     async fn a_full_queue_makes_callers_wait() {
-        let (lane, errand, mut groups) = lane();
-        let first = alone(&lane, 0).await;
-        let mut answers = Vec::new();
+        let (lane, errand, mut groups) = lane(LIMITS);
+        let mut answers = vec![together(&lane, 0).await];
+        assert_eq!(groups.recv().await.unwrap(), [0]);
         for item in 1..=8 {
             answers.push(together(&lane, item).await);
         }
         let ninth = lane.enter(9);
         tokio::pin!(ninth);
         assert!(futures_util::poll!(ninth.as_mut()).is_pending(), "there is no room");
-        drop(first);
+        errand.go_on.add_permits(1);
         assert_eq!(groups.recv().await.unwrap(), [1, 2, 3]);
-        let Way::Together(answer) = ninth.await else { panic!("the place is taken") };
+        let Way::Together(answer, _presence) = ninth.await else { panic!("there are many") };
         errand.go_on.add_permits(10);
         for answer in answers {
-            answer.await.unwrap();
+            answer.0.await.unwrap();
         }
         answer.await.unwrap();
     }
@@ -355,20 +402,18 @@ mod tests {
     /// A group's task ends with the runtime that it runs on. Those in it learn that nobody knows; the lane goes on.
     #[test]
     fn a_lane_outlives_a_runtime() {
-        let (lane, errand, mut groups) = lane();
+        let (lane, errand, mut groups) = lane(LIMITS);
         let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (one, other) = (runtime(), runtime());
-        let first = one.block_on(alone(&lane, 1));
         let lost = one.block_on(together(&lane, 2));
-        drop(first);
         assert_eq!(groups.blocking_recv().unwrap(), [2]);
         let waits = other.block_on(together(&lane, 3));
         one.shutdown_timeout(Duration::from_secs(10));
-        assert!(other.block_on(lost).is_err(), "its group will never answer");
+        assert!(other.block_on(lost.0).is_err(), "its group will never answer");
         // Nobody was there to go on. Whoever comes next takes along who waits.
-        let next = other.block_on(alone(&lane, 4));
+        let next = other.block_on(together(&lane, 4));
         errand.go_on.add_permits(1);
-        drop(next);
-        assert_eq!(other.block_on(waits).unwrap(), 1);
+        assert_eq!(other.block_on(waits.0).unwrap(), 2);
+        assert_eq!(other.block_on(next.0).unwrap(), 2);
     }
 }

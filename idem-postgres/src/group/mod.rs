@@ -12,7 +12,7 @@ mod lane;
 
 pub(crate) use claims::ClaimGroups;
 pub(crate) use completions::{Completion, CompletionGroups};
-pub(crate) use lane::{Lane, Limits, Way};
+pub(crate) use lane::{Crowd, Lane, Limits, Way};
 
 use idem_core::{Error, ErrorKind, Identity, WriteOutcome};
 use lane::{Asked, Errand};

@@ -1,0 +1,99 @@
+//! The servers of a run, and what the machine is: [`Servers`].
+
+use crate::Error;
+use idem_tests::rig::postgres::{Database, Postgres, Version};
+use idem_tests::rig::redis::{Flavour, Redis};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What every PostgreSQL of a run is set to: durable as it comes, with room for a log that is not written out in the
+/// middle of a round.
+const SETTINGS: [(&str, &str); 5] = [
+    ("fsync", "on"),
+    ("synchronous_commit", "on"),
+    ("shared_buffers", "1GB"),
+    ("max_wal_size", "8GB"),
+    ("checkpoint_timeout", "30min"),
+];
+/// The most connections that pgbench opens, and some.
+const CONNECTIONS: &str = "400";
+
+pub(crate) enum Server {
+    Own(Postgres),
+    Given(String),
+}
+
+impl Server {
+    /// The server at `url`, or one of the rig's own: PostgreSQL 18 if there is one.
+    pub(crate) async fn find(url: Option<String>) -> Result<Self, Error> {
+        if let Some(url) = url {
+            return Ok(Self::Given(url));
+        }
+        let options = |version| {
+            let options = Postgres::options().own().version(version).setting("max_connections", CONNECTIONS);
+            SETTINGS.iter().fold(options, |options, (name, value)| options.setting(name, value))
+        };
+        match options(Version::Major(18)).try_start().await {
+            Ok(server) => Ok(Self::Own(server)),
+            Err(_) => Ok(Self::Own(options(Version::Any).try_start().await?)),
+        }
+    }
+
+    /// An empty database, which is dropped with the value.
+    pub(crate) async fn database(&self) -> Space {
+        match self {
+            Self::Own(server) => Space::Fresh(server.database().await),
+            Self::Given(url) => Space::Given(url.clone()),
+        }
+    }
+
+    pub(crate) fn programs(&self) -> Option<&Path> {
+        match self {
+            Self::Own(server) => Some(server.programs()),
+            Self::Given(_) => None,
+        }
+    }
+
+    fn says(&self) -> String {
+        match self {
+            Self::Own(server) => {
+                let settings: Vec<_> = SETTINGS.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+                let version = server.version_num();
+                format!("PostgreSQL {}.{}, {}", version / 10_000, version % 10_000, settings.join(", "))
+            }
+            Self::Given(_) => "PostgreSQL as given by --postgres".to_owned(),
+        }
+    }
+}
+
+/// Where tables are made.
+pub(crate) enum Space {
+    Fresh(Database),
+    Given(String),
+}
+
+impl Space {
+    pub(crate) fn url(&self) -> &str {
+        match self {
+            Self::Fresh(database) => database.url(),
+            Self::Given(url) => url,
+        }
+    }
+}
+
+/// A Redis that appends to its file and never rewrites it, so that no rewriting takes a core from whoever is measured.
+pub(crate) async fn redis(fsync: &'static str) -> Result<Arc<Redis>, Error> {
+    let settings = [("appendonly", "yes"), ("appendfsync", fsync), ("auto-aof-rewrite-percentage", "0")];
+    Ok(Arc::new(Redis::own(Flavour::Redis, &settings).await?))
+}
+
+/// What a reader has to know about a run.
+pub(crate) fn machine(server: Option<&Server>) -> Vec<String> {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, model)| model);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let mut lines = vec![format!("{cores} cores, {}", model.unwrap_or("unknown")), format!("Linux {}", kernel.trim())];
+    lines.extend(server.map(Server::says));
+    lines
+}

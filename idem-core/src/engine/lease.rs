@@ -1,5 +1,6 @@
 //! A key in the caller's hands: [`Lease`].
 
+use super::detached::detached;
 use super::outcome::Interrupted;
 use super::tenure::{Settled, Tenure};
 use super::work;
@@ -164,7 +165,7 @@ impl Lease {
     ///
     /// # Cancel safety
     ///
-    /// The settlement runs in a task of its own: dropped half-way, it goes on.
+    /// Dropped half-way, the settlement goes on in a task of its own.
     pub async fn complete(self, response: Response) -> Result<Settlement, Error> {
         self.settle("complete", |tenure| async move { Ok(tenure.complete(&response).await) }).await
     }
@@ -232,13 +233,7 @@ impl Lease {
         F: Future<Output = Result<Settled, Error>> + Send + 'static,
     {
         let tenure = self.finish();
-        let task = tenure.shared().tracker.spawn(settle(Arc::clone(&tenure)));
-        let settled = match task.await {
-            Ok(settled) => settled?,
-            Err(stopped) => {
-                return Err(Error::new(ErrorKind::Internal, operation, WriteOutcome::Unknown).with_source(stopped));
-            }
-        };
+        let settled = detached(&tenure.shared().tracker, operation, settle(Arc::clone(&tenure))).await?;
         match settled {
             Settled::Recorded => Ok(Settlement::Recorded),
             Settled::Fenced(found) => Ok(Settlement::Fenced { response: tenure.their_answer(found) }),

@@ -5,6 +5,7 @@ mod builder;
 mod calls;
 mod claiming;
 mod clock;
+mod detached;
 mod drain;
 mod events;
 mod execute;
@@ -33,6 +34,7 @@ use crate::time::Timestamp;
 use answer::{Answer, Typed};
 use claiming::{Claimed, Grant, claim};
 pub(crate) use clock::now;
+use detached::detached;
 use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,7 +47,6 @@ use std::time::Duration;
 use tenure::Settled;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
-use tracing::Instrument;
 
 /// Runs operations so that a retry is safe: the first attempt runs, every repeat gets its answer, nothing runs twice.
 ///
@@ -138,8 +139,8 @@ impl Engine {
 
     /// Claims the key and runs `handler`, or says why it does not run.
     ///
-    /// Claim and handler run in a task of their own: a caller that goes away neither cuts the handler in two nor leaves
-    /// a claim without an owner. While the handler runs its lease is renewed; if that fails it is
+    /// What has to wait runs in a task of its own: a caller that goes away neither cuts the handler in two nor leaves a
+    /// claim without an owner. While the handler runs its lease is renewed; if that fails it is
     /// [told](Operation::lease_lost) to stop and then stopped.
     ///
     /// # Errors
@@ -274,7 +275,7 @@ impl Engine {
                 Err(payload) => Ok(Outcome::Panicked(PanicPayload::new(payload))),
             }
         };
-        self.detached("execute_at_most_once", run).await
+        detached(&self.shared.tracker, "execute_at_most_once", run).await
     }
 
     /// Claims the key for a caller that takes the steps by hand.
@@ -285,7 +286,7 @@ impl Engine {
     ///
     /// # Cancel safety
     ///
-    /// The claim is made in a task of its own. If the caller is gone when it is granted, it is given back: a retry may
+    /// A claim that has to wait does so in a task of its own. If the caller is gone when it is granted, it is given back: a retry may
     /// run at once.
     pub async fn begin(&self, request: Request) -> Result<Begun, Error> {
         let _tracked = self.shared.tracker.token();
@@ -330,7 +331,7 @@ impl Engine {
                     other => refused(other).map(Step::Done),
                 }
             };
-            match self.detached("execute", run).await? {
+            match detached(&self.shared.tracker, "execute", run).await? {
                 Step::Done(outcome) => return Ok(outcome),
                 Step::Busy { since, retry_after, handler: unused } => {
                     handler = unused;
@@ -342,7 +343,7 @@ impl Engine {
         }
     }
 
-    /// Claims in a task of its own, waiting for a rival as the request says.
+    /// Claims, whatever becomes of the caller, waiting for a rival as the request says.
     async fn begin_waiting(&self, request: &Request) -> Result<Claimed, Error> {
         let give_up_at = request.wait().map(|wait| now() + wait);
         loop {
@@ -354,7 +355,7 @@ impl Engine {
             let attempt = request.claim(&policy);
             // If the caller is gone by then, the grant is dropped with the task's result, and so given back.
             let run = async move { claim(&shared, &policy, attempt).await };
-            match self.detached("claim", run).await? {
+            match detached(&self.shared.tracker, "claim", run).await? {
                 Claimed::InProgress { .. } if self.wait_until_free(request, give_up_at).await => {}
                 other => return Ok(other),
             }
@@ -380,20 +381,6 @@ impl Engine {
             }
         }
         false
-    }
-
-    /// Runs `task` in a task of its own that a drain waits for, in the caller's span.
-    async fn detached<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        task: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        let spawned = self.shared.tracker.spawn(task.in_current_span());
-        match spawned.await {
-            Ok(result) => result,
-            // A handler's panic is caught; this is the engine's own, or the runtime's end.
-            Err(stopped) => Err(Error::new(ErrorKind::Internal, operation, WriteOutcome::Unknown).with_source(stopped)),
-        }
     }
 
     fn permit(&self) -> Result<OwnedSemaphorePermit, Error> {

@@ -33,10 +33,10 @@ async fn assert_not_wedged(bench: &Bench, context: &str) {
     assert_eq!(bench.record().await.unwrap().status(), Status::Completed, "{context}");
 }
 
-/// Drops what `start` makes after every possible number of polls, each time on a fresh bench.
+/// Drops what `start` makes after every possible number of polls, each time on a fresh bench, whose store waits.
 async fn at_every_await<F: Future>(name: &str, start: impl AsyncFn(&Arc<Bench>) -> F) {
     for times in 0..200 {
-        let bench = Arc::new(Bench::new());
+        let bench = Arc::new(Bench::waiting());
         let finished = poll_then_drop(start(&bench).await, times).await;
         assert_not_wedged(&bench, &format!("{name} after {times} polls")).await;
         if finished {
@@ -136,7 +136,7 @@ async fn a_leases_settlements() {
     at_every_await("abandon", async |bench| lease(bench).await.abandon()).await;
 }
 
-/// The stores of these tests never wait by themselves, so progress writes are dropped while a reply hangs.
+/// Progress writes are dropped while a reply hangs.
 #[tokio::test(start_paused = true)]
 async fn a_leases_progress() {
     use idem_core::conformance::{CallKind, Injection};

@@ -58,8 +58,22 @@ impl Bench {
     }
 
     pub(crate) fn with(plan: FaultPlan, configure: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Self {
-        let store = Arc::new(FaultStore::new(ReferenceStore::with_clock(RuntimeClock::start()), plan));
-        let builder = Engine::builder(Arc::clone(&store)).with_policy(policy()).without_sweeper();
+        let store = Self::store(plan);
+        Self::over(Engine::builder(Arc::clone(&store)), store, configure)
+    }
+
+    /// Over a store that waits in every call, before and after, as one at the end of a line does.
+    pub(crate) fn waiting() -> Self {
+        let store = Self::store(FaultPlan::none());
+        Self::over(Engine::builder(Waiting(Arc::clone(&store))), store, |builder| builder)
+    }
+
+    fn store(plan: FaultPlan) -> Faulty {
+        Arc::new(FaultStore::new(ReferenceStore::with_clock(RuntimeClock::start()), plan))
+    }
+
+    fn over(builder: EngineBuilder, store: Faulty, configure: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Self {
+        let builder = builder.with_policy(policy()).without_sweeper();
         Self { engine: configure(builder).build().unwrap(), store, runs: Arc::default() }
     }
 
@@ -114,6 +128,59 @@ pub(crate) fn request() -> Request {
 pub(crate) fn request_with(takeover: Takeover) -> Request {
     let identity = identity();
     Request::new(identity.scope().clone(), identity.key().clone(), fingerprint(b"{\"amount\":1}"), takeover)
+}
+
+/// A store that waits in every call, before and after.
+struct Waiting(Faulty);
+
+impl Waiting {
+    async fn slowly<T>(&self, call: impl Future<Output = T>) -> T {
+        tokio::task::yield_now().await;
+        let answer = call.await;
+        tokio::task::yield_now().await;
+        answer
+    }
+}
+
+#[async_trait::async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Store for Waiting {
+    async fn insert(&self, claim: &idem_core::Claim) -> Result<idem_core::store::Inserted, idem_core::Error> {
+        self.slowly(self.0.insert(claim)).await
+    }
+    async fn swap(
+        &self,
+        identity: &Identity,
+        expected: &idem_core::Version,
+        change: &idem_core::machine::Change,
+    ) -> Result<idem_core::store::Swapped, idem_core::Error> {
+        self.slowly(self.0.swap(identity, expected, change)).await
+    }
+    async fn load(&self, identity: &Identity) -> Result<idem_core::store::Loaded, idem_core::Error> {
+        self.slowly(self.0.load(identity)).await
+    }
+    async fn purge(
+        &self,
+        options: &idem_core::store::PurgeOptions,
+    ) -> Result<idem_core::store::Purged, idem_core::Error> {
+        self.slowly(self.0.purge(options)).await
+    }
+    async fn stuck(
+        &self,
+        query: &idem_core::store::StuckQuery,
+    ) -> Result<idem_core::store::StuckPage, idem_core::Error> {
+        self.slowly(self.0.stuck(query)).await
+    }
+    async fn stats(&self) -> Result<idem_core::store::Stats, idem_core::Error> {
+        self.slowly(self.0.stats()).await
+    }
+    async fn erase(
+        &self,
+        scope: &Scope,
+        which: idem_core::store::Erase,
+    ) -> Result<idem_core::store::Erased, idem_core::Error> {
+        self.slowly(self.0.erase(scope, which)).await
+    }
 }
 
 /// The inside of a fault store, as a store of its own.

@@ -44,6 +44,13 @@ pub(crate) const BY_THE_TABLE: [(&str, &str); 5] = [
     ("enable_material", "on"),
 ];
 
+/// That a row of the table is the one that a row of `list` names. With plain equalities the planner may take the rows in the index's order, as for a
+/// merge, and on a table that it believes to be small it would rather walk all of it than look up each: a plan that is kept while the table grows. An
+/// array has no order to make use of, so that looking up is all that is left.
+fn named_by(list: &str) -> String {
+    format!("r.scope = ANY (ARRAY[{list}.scope]) AND r.key = ANY (ARRAY[{list}.key])")
+}
+
 /// One reading of the clock for a whole group; and a short wait for rivals, for this transaction alone: nobody in a group waits long for a rival of
 /// somebody else in it.
 const FOR_A_GROUP: &str =
@@ -161,6 +168,7 @@ impl Statements {
         let settling = |set: &str| -> Arc<str> {
             format!("UPDATE {records} AS r SET {set} WHERE {OWNED} AND r.status = 'in_progress' RETURNING 1").into()
         };
+        let (by_item, by_dead, by_gone, by_name) = (named_by("i"), named_by("dead"), named_by("gone"), named_by("d"));
         let cleared = "response_code = NULL, response_head = NULL, response_body = NULL";
         Self {
             // One reading of the clock for all three instants.
@@ -192,7 +200,7 @@ impl Statements {
             load_group: format!(
                 "SELECT i.number, (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
                  FROM (SELECT clock_timestamp() AS now) AS c, unnest($1::text[], $2::text[]) WITH ORDINALITY AS i (scope, key, number) \
-                 LEFT JOIN {records} AS r ON r.scope = i.scope AND r.key = i.key"
+                 LEFT JOIN {records} AS r ON {by_item}"
             )
             .into(),
             complete_group: format!(
@@ -200,7 +208,7 @@ impl Statements {
                    response_head = i.head, response_body = i.body \
                  FROM c, unnest($1::text[], $2::text[], $3::timestamptz[], $4::uuid[], $5::timestamptz[], $6::int[], $7::bytea[], $8::bytea[]) \
                    AS i (scope, key, locked_at, owner, expires_at, code, head, body) \
-                 WHERE r.scope = i.scope AND r.key = i.key AND r.locked_at IS NOT DISTINCT FROM i.locked_at AND r.owner = i.owner \
+                 WHERE {by_item} AND r.locked_at IS NOT DISTINCT FROM i.locked_at AND r.owner = i.owner \
                    AND r.status = 'in_progress' AND c.patience IS NOT NULL RETURNING r.owner"
             )
             .into(),
@@ -242,11 +250,11 @@ impl Statements {
             delete: format!(
                 "DELETE FROM {records} AS r USING ( \
                    SELECT r.scope, r.key FROM unnest($1::text[], $2::text[]) AS d (scope, key) \
-                   JOIN {records} AS r ON r.scope = d.scope AND r.key = d.key \
+                   JOIN {records} AS r ON {by_name} \
                    WHERE (r.expires_at <= $3 AND {RESOLVED}) OR ($4 AND r.expires_at <= $5 AND NOT {RESOLVED} \
                      AND (r.status = 'failed' OR r.lease_ms = 0 OR r.locked_at + r.lease_ms * interval '1 millisecond' <= $3)) \
-                   ORDER BY r.scope, r.key FOR UPDATE OF r SKIP LOCKED \
-                 ) AS dead WHERE r.scope = dead.scope AND r.key = dead.key \
+                   ORDER BY d.scope COLLATE \"C\", d.key COLLATE \"C\" FOR UPDATE OF r SKIP LOCKED \
+                 ) AS dead WHERE {by_dead} \
                  RETURNING {RESOLVED} AS resolved, (extract(epoch FROM r.expires_at) * 1000000)::bigint AS expires_at"
             )
             .into(),
@@ -267,7 +275,7 @@ impl Statements {
             .into(),
             mark: format!(
                 "UPDATE {records} AS r SET suspect = true FROM unnest($1::text[], $2::text[]) AS d (scope, key) \
-                 WHERE r.scope = d.scope AND r.key = d.key AND NOT r.suspect AND NOT {RESOLVED}"
+                 WHERE {by_name} AND NOT r.suspect AND NOT {RESOLVED}"
             )
             .into(),
             walk_on: format!("UPDATE {meta} AS m SET walked_until = $1 WHERE m.walked_until <> $1").into(),
@@ -304,7 +312,7 @@ impl Statements {
                 "DELETE FROM {records} AS r USING ( \
                    SELECT r.scope, r.key FROM {records} AS r WHERE r.scope = $1 AND ($2 OR {RESOLVED}) \
                    ORDER BY r.scope, r.key LIMIT $3 FOR UPDATE OF r \
-                 ) AS gone WHERE r.scope = gone.scope AND r.key = gone.key RETURNING 1"
+                 ) AS gone WHERE {by_gone} RETURNING 1"
             )
             .into(),
             left: format!("SELECT count(*) AS kept FROM {records} AS r WHERE r.scope = $1").into(),

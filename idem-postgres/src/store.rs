@@ -5,7 +5,7 @@ use crate::config::PostgresConfig;
 use crate::group::{ClaimGroups, Completion, CompletionGroups, Crowd, Lane, Limits, Way, answered};
 use crate::link::{Link, now};
 use crate::single::{Insertion, Single};
-use crate::sql::Statements;
+use crate::sql::{ROW_BY_ROW, Statements};
 use async_trait::async_trait;
 use idem_core::machine::Change;
 use idem_core::store::{
@@ -86,6 +86,13 @@ impl PostgresStore {
     #[must_use]
     pub fn statements(&self) -> Vec<(&'static str, Arc<str>)> {
         self.shared.single.sql.all()
+    }
+
+    /// How the server is told to plan all of them but those that read a great part of the table.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn planning() -> &'static [(&'static str, &'static str)] {
+        &ROW_BY_ROW
     }
 
     fn single(&self) -> &Single {

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The longest name of a schema or a table, in bytes: room for what is added to it within PostgreSQL's 63.
 const MAX_IDENTIFIER_BYTES: usize = 40;
 
+/// How many callers are enough for a group of their own. What a statement costs is then a small part of what its group costs, and more is gained by
+/// keeping the server busy while another group waits for the disk.
+const ENOUGH: usize = 32;
 /// How many bytes go together. What is larger takes its time, which is better taken by several connections at once.
 const GROUP_BYTES: usize = 1 << 18;
 /// How many callers of a lane wait in its queue before others wait for room in it.
@@ -162,8 +165,9 @@ impl PostgresConfig {
         // callers again as connections: then those who go alone wait for a connection as long.
         let alone = if self.nobody_alone { 0 } else { self.max_connections.saturating_mul(3) / 2 };
         // Both lanes share the pool.
-        let full = (self.max_connections / 2).max(1);
-        let limits = Limits { alone, items: self.group.max(1), bytes: GROUP_BYTES, full, waiting: WAITING };
+        let groups = (self.max_connections / 2).max(1);
+        let (items, enough) = (self.group.max(1), ENOUGH.min(self.group.max(1)));
+        let limits = Limits { alone, items, bytes: GROUP_BYTES, enough, groups, waiting: WAITING };
         (self.group > 1 || self.nobody_alone).then_some(limits)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! While there are few callers each goes alone and at once. While there are many they wait in a queue, and when the last
 //! group is back, all that wait go out as the next one. So nothing is delayed for the sake of a larger group, and groups
-//! grow with the load by themselves. A queue that fills a group does not wait.
+//! grow with the load by themselves. Who are enough for a group of their own do not wait for the last one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,8 +39,10 @@ pub(crate) struct Limits {
     pub(crate) items: usize,
     /// How many bytes go together, but for one item that is larger.
     pub(crate) bytes: usize,
-    /// How many full groups are under way at a time, at least 1. One that is not full waits until there is none.
-    pub(crate) full: usize,
+    /// How many items, or as many bytes as go together, are enough not to wait until no group is under way.
+    pub(crate) enough: usize,
+    /// How many groups are under way at a time, at least 1.
+    pub(crate) groups: usize,
     /// How many items wait before callers wait for room.
     pub(crate) waiting: usize,
 }
@@ -143,8 +145,8 @@ impl<E: Errand> State<E> {
 
     /// Whether those who wait go now.
     fn may_go(&self, limits: &Limits) -> bool {
-        let full = self.queue.len() >= limits.items || self.bytes >= limits.bytes;
-        self.under_way == 0 || (full && self.under_way < limits.full)
+        let enough = self.queue.len() >= limits.enough || self.bytes >= limits.bytes;
+        self.under_way == 0 || (enough && self.under_way < limits.groups)
     }
 }
 
@@ -240,7 +242,7 @@ mod tests {
         }
     }
 
-    const LIMITS: Limits = Limits { alone: 0, items: 3, bytes: 100, full: 1, waiting: 8 };
+    const LIMITS: Limits = Limits { alone: 0, items: 3, bytes: 100, enough: 3, groups: 1, waiting: 8 };
 
     type Answer = (oneshot::Receiver<usize>, Presence);
 
@@ -315,8 +317,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_group_does_not_wait() {
-        let (lane, errand, mut groups) = lane(Limits { full: 2, ..LIMITS });
+    async fn enough_for_a_group_do_not_wait() {
+        let (lane, errand, mut groups) = lane(Limits { groups: 2, ..LIMITS });
         let mut answers = vec![together(&lane, 1).await];
         assert_eq!(groups.recv().await.unwrap(), [1]);
         for item in 2..=4 {

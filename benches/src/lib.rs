@@ -6,4 +6,5 @@
 //! - `cargo bench -p idem-benches`: the parts that need no server.
 
 pub mod load;
+pub mod null;
 pub mod sample;

@@ -1,5 +1,6 @@
 //! The state machine alone: no store, no clock, no runtime.
 //!
+//! * `request`: what comes before every call: names are checked, the body is hashed.
 //! * `claim`: making a claim out of a request's names and fingerprint, which mints an owner; the record that it inserts.
 //! * `decide`: what a claim does about each kind of row that it may meet. What it decides is dropped, and counts.
 //! * `propose`: what an owner sends, before it is sent.
@@ -13,7 +14,7 @@
 //! before` there, `-- --baseline before` here.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use idem_benches::sample::{REQUEST, response};
+use idem_benches::sample::{REQUEST, request, response};
 use idem_core::fingerprint::Candidates;
 use idem_core::machine::{Change, Decision, Ownership, decide};
 use idem_core::{
@@ -41,6 +42,14 @@ fn fingerprint(body: &[u8]) -> Candidates {
 
 fn claim(takeover: Takeover) -> Claim {
     Claim::new(identity(), fingerprint(REQUEST), takeover)
+}
+
+fn requests(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("request");
+    group.bench_function("names", |bencher| bencher.iter(identity));
+    group.bench_function("fingerprint", |bencher| bencher.iter(|| fingerprint(black_box(REQUEST))));
+    group.bench_function("whole", |bencher| bencher.iter(|| request(black_box("order-7"))));
+    group.finish();
 }
 
 fn claims(criterion: &mut Criterion) {
@@ -184,5 +193,5 @@ fn conclusions(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, claims, decisions, proposals, applications, conclusions);
+criterion_group!(benches, requests, claims, decisions, proposals, applications, conclusions);
 criterion_main!(benches);

@@ -5,5 +5,6 @@
 //! - `cargo run --release -p idem-benches --bin allocations`: what an operation allocates;
 //! - `cargo bench -p idem-benches`: the parts that need no server.
 
+pub mod chart;
 pub mod load;
 pub mod sample;

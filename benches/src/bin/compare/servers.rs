@@ -1,4 +1,4 @@
-//! The servers of a run, and what the machine is: [`Servers`].
+//! The servers of a run, and what the machine is: [`Server`], [`redis`], [`machine`].
 
 use crate::Error;
 use idem_tests::rig::postgres::{Database, Postgres, Version};

@@ -135,8 +135,8 @@ impl Line {
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::InvalidInput`] if there is no bar, a negative one, or not one for each group; otherwise what writing
-/// the file gives.
+/// [`io::ErrorKind::InvalidInput`] if there is no bar, a negative one, or not one for each group; otherwise what
+/// writing the file gives.
 ///
 /// # Examples
 ///

@@ -26,7 +26,7 @@ CREATE TABLE idem.records (
     response_head  bytea,
     response_body  bytea,
     PRIMARY KEY (scope, key),
-    -- One, since the server reads the text of each check anew for every statement: of nine, that was a twentieth of a claim.
+    -- One, since the server reads the text of each check anew for every statement.
     CHECK (
         octet_length(scope) BETWEEN 1 AND 255 AND octet_length(key) BETWEEN 1 AND 255
         AND status IN ('in_progress', 'completed', 'failed') AND attempt >= 1 AND lease_ms >= 0 AND unresolved >= 0

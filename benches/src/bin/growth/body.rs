@@ -37,7 +37,8 @@ impl Bodies {
                     let (customer, second) = (numbers.random_range(1..10_000), numbers.random_range(0..86_400));
                     let _ = write!(
                         text,
-                        r#"{{"id":"ch_{id:016x}","object":"charge","amount":{amount},"currency":"usd","customer":"cus_{customer}","created":{},"livemode":true,"status":"succeeded"}},"#,
+                        "{{\"id\":\"ch_{id:016x}\",\"object\":\"charge\",\"amount\":{amount},\"currency\":\"usd\",\
+                         \"customer\":\"cus_{customer}\",\"created\":{},\"status\":\"succeeded\"}},",
                         1_790_000_000 + second
                     );
                 }

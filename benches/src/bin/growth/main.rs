@@ -85,8 +85,12 @@ async fn measure(options: &Options) -> Result<bool, Error> {
     if cfg!(debug_assertions) {
         eprintln!("growth: this is not a release build; its figures mean nothing");
     }
+    // Better now than in an hour.
     if let Some(folder) = &options.svg {
         std::fs::create_dir_all(folder)?;
+    }
+    if let Some(file) = &options.json {
+        std::fs::File::create(file)?;
     }
     let server = Server::start(options.postgres.as_deref(), &options.settings).await?;
     let mut facts = server.facts().await?;

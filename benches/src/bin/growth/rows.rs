@@ -1,8 +1,8 @@
 //! `growth rows`: throughput, latency and bytes over the number of rows.
 //!
-//! All tables are there at the same time, and are measured in turn. New keys are claimed twice: right after a checkpoint,
-//! which is when a large table is at its worst, and once most of its pages have been written since then, which is how it
-//! is most of the time.
+//! All tables are there at the same time, and are measured in turn. New keys are claimed twice: right after a
+//! checkpoint, which is when a large table is at its worst, and once most of its pages have been written since then,
+//! which is how it is most of the time.
 
 use crate::Error;
 use crate::body::{Bodies, Content};

@@ -104,8 +104,8 @@ impl Server {
         let settings = client
             .text(
                 "SELECT string_agg(name || ' = ' || current_setting(name), ', ' ORDER BY name) FROM pg_settings \
-                 WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'wal_compression', 'shared_buffers', \
-                   'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'default_toast_compression')",
+                 WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'wal_compression', 'max_wal_size', \
+                   'shared_buffers', 'checkpoint_timeout', 'autovacuum', 'default_toast_compression')",
             )
             .await?;
         facts.push(format!("PostgreSQL {version}, {settings}"));

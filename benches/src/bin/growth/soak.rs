@@ -73,13 +73,15 @@ pub(crate) async fn measure(server: &Server, options: &Options, report: &mut Rep
     let table = Table::create(server, "soak", bodies, policy.build()?, Some(sweeper)).await?;
     let mut client = server.client().await?;
 
-    let (began, length) = (Instant::now(), Duration::from_secs_f64(options.minutes * 60.0));
-    let every = Duration::from_secs_f64(options.every);
+    let (began, every) = (Instant::now(), Duration::from_secs_f64(options.every));
+    let count = (options.minutes * 60.0 / options.every) as u32;
+    if count < 3 {
+        return Err("thirds of the time are compared: it takes three samples at least".into());
+    }
     let mut traffic = Paced::start(&table, options.callers, options.per_second);
-    let (mut samples, mut counted, mut next) = (Vec::new(), Counts::default(), began);
-    while began.elapsed() + every <= length {
-        next += every;
-        tokio::time::sleep_until(next.into()).await;
+    let (mut samples, mut counted) = (Vec::new(), Counts::default());
+    for sample in 1..=count {
+        tokio::time::sleep_until((began + every * sample).into()).await;
         let (lap, counts, sizes) = (traffic.lap(), counts(&mut client, &table).await?, table.sizes(&mut client).await?);
         samples.push(Sample {
             seconds: began.elapsed().as_secs_f64(),
@@ -100,9 +102,6 @@ pub(crate) async fn measure(server: &Server, options: &Options, report: &mut Rep
     traffic.stop().await;
     table.engine().drain(Duration::from_secs(5)).await;
     eprint!("\r\x1b[K");
-    if samples.len() < 3 {
-        return Err("thirds of the time are compared: it takes three samples at least".into());
-    }
     show(&samples, options, report);
     report.result("samples", &samples)
 }

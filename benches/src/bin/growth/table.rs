@@ -137,7 +137,8 @@ impl Table {
         let (_, short) = name.split_once('.').expect("a schema");
         let heap = client.number(&format!("SELECT pg_relation_size('{name}')")).await?;
         let toast = format!(
-            "SELECT coalesce(pg_total_relation_size(nullif(reltoastrelid, 0)), 0) FROM pg_class WHERE oid = '{name}'::regclass"
+            "SELECT coalesce(pg_total_relation_size(nullif(reltoastrelid, 0)), 0) FROM pg_class \
+             WHERE oid = '{name}'::regclass"
         );
         let toast = client.number(&toast).await?;
         let indexes = format!(

@@ -69,7 +69,7 @@ fn add_within(counter: &AtomicUsize, more: usize, limit: usize) -> Option<usize>
 
 /// The part of a record's size that stays the same until a new life: names, fingerprint and overhead.
 pub(crate) fn fixed_size(identity: &Identity, record: &Record) -> usize {
-    OVERHEAD + identity.scope().as_str().len() + identity.key().as_str().len() + record.fingerprint.to_bytes().len()
+    OVERHEAD + identity.scope().as_str().len() + identity.key().as_str().len() + record.fingerprint.as_bytes().len()
 }
 
 /// The part of a record's size that swaps change: response and recovery point.

@@ -1,8 +1,9 @@
 //! What the engine adds to its store.
 //!
-//! Each group is a runtime and a store, each line one operation. Requests and the answer are made before the clock runs,
-//! handlers answer at once.
+//! Each group is a runtime and a store, each line one operation. Requests and answers are made before the clock runs, by
+//! the task that uses them; handlers answer at once.
 //!
+//! * `a task`: the runtime alone: one task is spawned that does nothing, and waited for.
 //! * `store, complete`: the bare store, by its trait: a claim is made and inserted, then swapped to completed.
 //! * `begin and complete`, `execute`, `execute_inline`: the same, by the engine.
 //! * `store, replay`: the bare store: a claim is made, its insert meets a completed record, and the machine decides.
@@ -33,14 +34,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
+use tokio::sync::Barrier;
 
-/// How many requests are made before the clock runs: as many for each of 64 tasks.
+/// How many calls are made ready before the clock runs: as many for each of 64 tasks.
 const BATCH: usize = 64 * 64;
 /// The shortest retention that a policy may ask for by default.
 const RETENTION: Duration = Duration::from_secs(900);
 
 #[derive(Clone, Copy)]
 enum Operation {
+    Task,
     StoreComplete,
     BeginAndComplete,
     Execute,
@@ -49,7 +52,8 @@ enum Operation {
     Replay,
 }
 
-const OPERATIONS: [(&str, Operation); 6] = [
+const OPERATIONS: [(&str, Operation); 7] = [
+    ("a task", Operation::Task),
     ("store, complete", Operation::StoreComplete),
     ("begin and complete", Operation::BeginAndComplete),
     ("execute", Operation::Execute),
@@ -68,6 +72,25 @@ impl Clock for Ahead {
     }
 }
 
+/// What one call needs, with nothing in it that another call shares.
+struct Call {
+    request: Request,
+    fingerprint: Candidates,
+    answer: Response,
+}
+
+impl Call {
+    fn new(number: usize) -> Self {
+        Self { request: request(format!("order-{number}")), fingerprint: fingerprint(), answer: response() }
+    }
+
+    /// The claim that the engine would make.
+    fn claim(self) -> Claim {
+        let claim = Claim::new(self.request.identity().clone(), self.fingerprint, Takeover::Resume);
+        claim.with_retention(RETENTION)
+    }
+}
+
 /// What all calls of a group share.
 struct Rig {
     /// Its store grants every key.
@@ -75,17 +98,11 @@ struct Rig {
     /// Its store has an answer to every key of a batch.
     replaying: Engine,
     clock: Ahead,
-    fingerprint: Candidates,
-    answer: Response,
 }
 
 fn engine(store: impl Store + 'static) -> Engine {
     let policy = Policy::builder().with_retention(RETENTION).with_replay_floor(RETENTION).build().expect("a policy");
     Engine::builder(store).with_policy(policy).without_sweeper().build().expect("inside a runtime")
-}
-
-fn key(number: usize) -> String {
-    format!("order-{number}")
 }
 
 fn fingerprint() -> Candidates {
@@ -94,14 +111,12 @@ fn fingerprint() -> Candidates {
 
 impl Rig {
     fn on_null() -> Self {
-        let claim = Claim::new(request(key(0)).identity().clone(), fingerprint(), Takeover::Resume);
-        let completed = Record { state: State::Completed(response()), ..claim.first_record(NullStore::CLOCK) };
+        let live = Call::new(0).claim().first_record(NullStore::CLOCK);
+        let completed = Record { state: State::Completed(response()), ..live };
         Self {
             granting: engine(NullStore::default()),
             replaying: engine(NullStore::that_holds(completed)),
             clock: Ahead::default(),
-            fingerprint: fingerprint(),
-            answer: response(),
         }
     }
 
@@ -111,21 +126,21 @@ impl Rig {
             granting: engine(MemoryStore::new(MemoryConfig::default().with_clock(Arc::new(clock.clone())))),
             replaying: engine(MemoryStore::default()),
             clock,
-            fingerprint: fingerprint(),
-            answer: response(),
         };
         for number in 0..BATCH {
-            let Ok(Begun::Acquired(lease)) = rig.replaying.begin(request(key(number))).await else { unreachable!() };
-            assert_eq!(lease.complete(response()).await.expect("it is stored"), Settlement::Recorded);
+            let Call { request, answer, .. } = Call::new(number);
+            let Ok(Begun::Acquired(lease)) = rig.replaying.begin(request).await else { unreachable!("it is new") };
+            assert_eq!(lease.complete(answer).await.expect("it is stored"), Settlement::Recorded);
         }
         rig
     }
 
-    async fn call(&self, operation: Operation, request: Request) {
-        let answer = self.answer.clone();
+    async fn perform(&self, operation: Operation, call: Call) {
         match operation {
+            Operation::Task => tokio::spawn(async { drop(call) }).await.expect("it does nothing"),
             Operation::StoreComplete => {
-                let (store, claim) = (self.granting.store(), self.claim(&request));
+                let answer = call.answer.clone();
+                let (store, claim) = (self.granting.store(), call.claim());
                 let Ok(Inserted::Won(version)) = store.insert(&claim).await else { unreachable!("the key is new") };
                 let owner = Ownership::new(claim.first_record(version.locked_at));
                 let complete = owner.complete(answer, Duration::ZERO, RETENTION);
@@ -133,36 +148,32 @@ impl Rig {
                 assert!(matches!(swapped, Ok(Swapped::Applied)));
             }
             Operation::BeginAndComplete => {
-                let begun = self.granting.begin(request).await;
+                let begun = self.granting.begin(call.request).await;
                 let Ok(Begun::Acquired(lease)) = begun else { unreachable!("the key is new") };
-                assert!(matches!(lease.complete(answer).await, Ok(Settlement::Recorded)));
+                assert!(matches!(lease.complete(call.answer).await, Ok(Settlement::Recorded)));
             }
             Operation::Execute => {
-                let executed = self.granting.execute(request, |_| async { Ok::<_, Failure<Infallible>>(answer) }).await;
+                let handler = |_| async { Ok::<_, Failure<Infallible>>(call.answer) };
+                let executed = self.granting.execute(call.request, handler).await;
                 assert!(matches!(executed, Ok(Outcome::Executed { recorded: Recorded::Yes, .. })));
             }
             Operation::ExecuteInline => {
-                let handler = |_| async { Ok::<_, Failure<Infallible>>(answer) };
-                let executed = self.granting.execute_inline(request, handler).await;
+                let handler = |_| async { Ok::<_, Failure<Infallible>>(call.answer) };
+                let executed = self.granting.execute_inline(call.request, handler).await;
                 assert!(matches!(executed, Ok(Outcome::Executed { recorded: Recorded::Yes, .. })));
             }
             Operation::StoreReplay => {
-                let (store, claim) = (self.replaying.store(), self.claim(&request));
+                let (store, claim) = (self.replaying.store(), call.claim());
                 let inserted = store.insert(&claim).await;
                 let Ok(Inserted::Existing(record, clock)) = inserted else { unreachable!("the key is known") };
                 assert!(matches!(decide(&record, &claim, clock), Decision::Replay(_)));
             }
             Operation::Replay => {
                 let handler = |_| async { unreachable!("the key is known") };
-                let replayed = self.replaying.execute::<Infallible, _, _>(request, handler).await;
+                let replayed = self.replaying.execute::<Infallible, _, _>(call.request, handler).await;
                 assert!(matches!(replayed, Ok(Outcome::Replayed(_))));
             }
         }
-    }
-
-    fn claim(&self, request: &Request) -> Claim {
-        let claim = Claim::new(request.identity().clone(), self.fingerprint.clone(), Takeover::Resume);
-        claim.with_retention(RETENTION)
     }
 
     /// Removes what a batch left, and leaves the tables as large as they are.
@@ -172,34 +183,39 @@ impl Rig {
     }
 }
 
-/// For how long `tasks` make `calls` in all.
+/// For how long `tasks` make `calls` in all: from the first that begins to the last that is done.
 fn timed(runtime: &Runtime, tasks: usize, rig: &Arc<Rig>, operation: Operation, calls: u64) -> Duration {
     let mut spent = Duration::ZERO;
     let mut left = usize::try_from(calls).expect("it fits");
     while left > 0 {
         let batch = left.min(BATCH);
         left -= batch;
-        let requests: Vec<_> = (0..batch).map(|number| request(key(number))).collect();
-        let shares: Vec<_> = requests.chunks(batch.div_ceil(tasks)).map(<[_]>::to_vec).collect();
         spent += runtime.block_on(async {
-            let started = Instant::now();
-            let callers: Vec<_> = shares
-                .into_iter()
-                .map(|share| {
-                    let rig = Arc::clone(rig);
+            let all_made = Arc::new(Barrier::new(tasks));
+            let share = |task| task * batch / tasks..(task + 1) * batch / tasks;
+            let callers: Vec<_> = (0..tasks)
+                .map(|task| {
+                    let (rig, all_made, numbers) = (Arc::clone(rig), Arc::clone(&all_made), share(task));
                     tokio::spawn(async move {
-                        for request in share {
-                            rig.call(operation, request).await;
+                        let calls: Vec<_> = numbers.map(Call::new).collect();
+                        all_made.wait().await;
+                        let began = Instant::now();
+                        for call in calls {
+                            rig.perform(operation, call).await;
                         }
+                        (began, Instant::now())
                     })
                 })
                 .collect();
+            let mut spans = Vec::with_capacity(tasks);
             for caller in callers {
-                caller.await.expect("a call failed");
+                spans.push(caller.await.expect("a call failed"));
             }
-            started.elapsed()
+            rig.tidy_up().await;
+            let first = spans.iter().map(|(began, _)| *began).min();
+            let last = spans.iter().map(|(_, ended)| *ended).max();
+            last.zip(first).map_or(Duration::ZERO, |(last, first)| last - first)
         });
-        runtime.block_on(rig.tidy_up());
     }
     spent
 }

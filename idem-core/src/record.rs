@@ -2,7 +2,7 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::response::Response;
-use crate::time::{LeaseLength, Timestamp};
+use crate::time::{LeaseLength, Timestamp, nanoseconds};
 use std::fmt;
 use uuid::Uuid;
 
@@ -15,8 +15,19 @@ pub struct Owner(Uuid);
 
 impl Owner {
     /// A new owner. Only [`Claim::new`](crate::Claim::new) needs one.
+    ///
+    /// Its bits come from the thread's own generator, which the system seeds, and seeds again after every 64 KiB: to ask
+    /// the system each time would take longer than all else that a claim in memory does.
     pub(crate) fn mint() -> Self {
-        Self(Uuid::new_v4())
+        Self::made_of(rand::random(), nanoseconds())
+    }
+
+    /// Random bits alone would not do: memory can be copied, by a fork or by a virtual machine that is restored twice,
+    /// and the copies of a generator give the same bits. Two claimers of one key with one owner would both take its row
+    /// for their own. With the time in it, the copies would have to claim in the same nanosecond.
+    fn made_of(random: u128, nanoseconds: u64) -> Self {
+        let bits = random ^ u128::from(nanoseconds);
+        Self(uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid())
     }
 
     /// An owner as it was stored; for back ends that read a row. Never make a claim with it.
@@ -250,5 +261,31 @@ impl Record {
     #[must_use]
     pub fn has_unknown_past(&self) -> bool {
         self.unresolved > 0 || self.effect_begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_owner_is_minted_twice() {
+        let mint = || (0..10_000).map(|_| Owner::mint()).collect::<Vec<_>>();
+        let minted = std::thread::scope(|threads| {
+            let threads: Vec<_> = (0..4).map(|_| threads.spawn(mint)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(minted.iter().collect::<HashSet<_>>().len(), minted.len());
+        assert!(minted.iter().all(|owner| owner.as_uuid().get_version_num() == 4));
+    }
+
+    /// A process that was copied: both halves draw the same bits, a little apart.
+    #[test]
+    fn copies_of_a_generator_give_different_owners() {
+        let now = nanoseconds();
+        for bits in [0, u128::MAX, rand::random()] {
+            assert_ne!(Owner::made_of(bits, now), Owner::made_of(bits, now + 1), "{bits:x}");
+        }
     }
 }

@@ -138,11 +138,19 @@ pub trait Clock: Send + Sync + fmt::Debug {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
+fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Bits that are others a nanosecond later. Nothing is decided by them, so it does not matter that the clock may step.
+pub(crate) fn nanoseconds() -> u64 {
+    wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+}
+
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     fn now(&self) -> Timestamp {
-        let now = SystemTime::now();
-        let micros = match now.duration_since(UNIX_EPOCH) {
+        let micros = match wall_clock().duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
             Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros),
         };

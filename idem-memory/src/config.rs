@@ -47,11 +47,12 @@ impl MemoryConfig {
     /// How many bytes of memory, by the store's own account, may be in use when a new key is claimed. Defaults to 512
     /// MiB.
     ///
-    /// The account holds, for each record, its scope, key, fingerprint, response, recovery point and 512 bytes for what
-    /// surrounds them. It counts the bytes of a value and not of a larger buffer that the value is a slice of. Only new
-    /// keys are refused: a completion is accepted whatever its size, because the work that it reports is done, and
-    /// refusing it would leave a key that cannot be answered. So the account may exceed the limit by what the owners at
-    /// work complete with: bound that by bounding the response, and the number of handlers at work.
+    /// The account holds, for each record, its scope, key, fingerprint, response and recovery point; and for what
+    /// surrounds them 768 bytes, and 128 for each field of the response. It counts the bytes of a value and not of a
+    /// larger buffer that the value is a slice of. Only new keys are refused: a completion is accepted whatever its
+    /// size, because the work that it reports is done, and refusing it would leave a key that cannot be answered. So the
+    /// account may exceed the limit by what the owners at work complete with: bound that by bounding the response, and
+    /// the number of handlers at work.
     #[must_use]
     pub fn with_max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;

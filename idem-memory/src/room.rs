@@ -5,8 +5,12 @@ use idem_core::{Identity, Record, State};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a record takes beside the bytes that are counted one by one: its fields, its slots in the table and in the
-/// order of expiry, and the headers of its allocations. Rounded up.
-pub(crate) const OVERHEAD: usize = 512;
+/// order of expiry, and the headers of its allocations. Rounded up from about 650.
+pub(crate) const OVERHEAD: usize = 768;
+
+/// The same for each header and trailer field of a response. Rounded up: a field is 56 bytes and has an allocation for
+/// its name, and up to half of a list's room is free.
+pub(crate) const FIELD_OVERHEAD: usize = 128;
 
 /// The account of all shards together.
 ///
@@ -69,13 +73,16 @@ fn add_within(counter: &AtomicUsize, more: usize, limit: usize) -> Option<usize>
 
 /// The part of a record's size that stays the same until a new life: names, fingerprint and overhead.
 pub(crate) fn fixed_size(identity: &Identity, record: &Record) -> usize {
-    OVERHEAD + identity.scope().as_str().len() + identity.key().as_str().len() + record.fingerprint.to_bytes().len()
+    OVERHEAD + identity.scope().as_str().len() + identity.key().as_str().len() + record.fingerprint.as_bytes().len()
 }
 
 /// The part of a record's size that swaps change: response and recovery point.
 pub(crate) fn payload_size(record: &Record) -> usize {
     let response = match &record.state {
-        State::Completed(response) => response.size() + response.seal_key_id().map_or(0, str::len),
+        State::Completed(response) => {
+            let fields = response.headers().count() + response.trailers().count();
+            response.size() + fields * FIELD_OVERHEAD + response.seal_key_id().map_or(0, str::len)
+        }
         State::InProgress | State::Failed => 0,
     };
     response + record.recovery_point.as_ref().map_or(0, |point| point.name.len() + point.data.len())

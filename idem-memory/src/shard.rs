@@ -12,7 +12,8 @@ use std::collections::{BTreeSet, HashMap};
 /// as much as deleting it. A claim does not touch it, a completion adds to it.
 #[derive(Default)]
 pub(crate) struct Shard {
-    rows: HashMap<Name, Row, BuildAlreadyHashed>,
+    /// Boxed, so that a table that is half empty, or grows, does not cost as much as its rows.
+    rows: HashMap<Name, Box<Row>, BuildAlreadyHashed>,
     settled: BTreeSet<(Timestamp, Name)>,
 }
 
@@ -47,7 +48,7 @@ impl Shard {
     ) -> Result<(), crate::CapacityError> {
         let (fixed, payload) = (fixed_size(name.identity, &record), payload_size(&record));
         room.reserve(fixed + payload)?;
-        self.rows.insert(name.to_name(), Row { record, fixed, payload });
+        self.rows.insert(name.to_name(), Box::new(Row { record, fixed, payload }));
         Ok(())
     }
 

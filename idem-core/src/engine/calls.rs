@@ -4,6 +4,7 @@ use super::clock::Instant;
 use crate::error::{Error, ErrorKind, WriteOutcome};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::future::Future;
+use std::iter;
 use std::time::Duration;
 use tokio::time::timeout_at;
 
@@ -26,10 +27,12 @@ pub(super) fn worth_repeating(error: &Error) -> bool {
 
 /// Pauses between repetitions: 10 ms, doubling to 1 s, each up to twice as long by chance.
 pub(super) fn pauses() -> impl Iterator<Item = Duration> {
-    ExponentialBuilder::default()
+    const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(10))
         .with_max_delay(Duration::from_secs(1))
         .with_jitter()
-        .without_max_times()
-        .build()
+        .without_max_times();
+    // Hardly a call ever pauses: what the pauses come from is made for the first of them, and in a box.
+    let mut pauses = None;
+    iter::from_fn(move || pauses.get_or_insert_with(|| Box::new(PAUSES.build())).next())
 }

@@ -59,7 +59,7 @@ impl Drop for Grant {
 struct Claiming<'a> {
     shared: &'a Arc<Shared>,
     policy: &'a Arc<Policy>,
-    claim: Claim,
+    claim: &'a mut Claim,
     repeats: usize,
     /// Whether a row may be there that nobody holds: a write was sent whose answer never came, or the claimer's own
     /// lease ran out.
@@ -76,7 +76,7 @@ struct Seen {
 
 /// Claims the key, or says why not. An error is never a grant; after an unknown one a row without an owner may be left,
 /// which is stale after one lease.
-pub(super) async fn claim(shared: &Arc<Shared>, policy: &Arc<Policy>, claim: Claim) -> Result<Claimed, Error> {
+pub(super) async fn claim(shared: &Arc<Shared>, policy: &Arc<Policy>, claim: &mut Claim) -> Result<Claimed, Error> {
     let mut claiming = Claiming { shared, policy, claim, repeats: MAX_REPEATS, left_behind: false };
     let mut rounds = MAX_ROUNDS;
     let mut pauses = pauses();
@@ -90,7 +90,7 @@ pub(super) async fn claim(shared: &Arc<Shared>, policy: &Arc<Policy>, claim: Cla
                 Asked::Row(row) => row,
             },
         };
-        let decision = decide(&current.record, &claiming.claim, current.clock);
+        let decision = decide(&current.record, claiming.claim, current.clock);
         seen = match decision {
             Decision::Acquired => match claiming.own_row(current) {
                 Some(claimed) => return Ok(claimed),
@@ -144,7 +144,7 @@ impl Claiming<'_> {
     async fn ask(&mut self, pauses: &mut impl Iterator<Item = Duration>) -> Result<Asked, Error> {
         loop {
             let sent = now();
-            let call = self.shared.store.insert(&self.claim);
+            let call = self.shared.store.insert(self.claim);
             let inserted = until(sent + self.policy.statement_deadline(), "insert", call).await;
             self.claim.mark_asked();
             let received = now();
@@ -221,14 +221,15 @@ impl Claiming<'_> {
 
     /// The key is the claimer's; `None` if its lease is over by the owner's own clock, so that it has to look again.
     fn grant(&mut self, record: Record, anchor: Anchor) -> Option<Claimed> {
-        if now() >= anchor.deadline(record.lease) {
+        let at = now();
+        if at >= anchor.deadline(record.lease) {
             self.left_behind = true;
             return None;
         }
         let shared = Arc::clone(self.shared);
         let policy = Arc::clone(self.policy);
         let identity = self.claim.identity().clone();
-        let tenure = Tenure::new(shared, policy, identity, record, anchor);
+        let tenure = Tenure::new(shared, policy, identity, record, anchor, at);
         events::acquired(&tenure);
         Some(Claimed::Acquired(Grant(Some(Arc::new(tenure)))))
     }

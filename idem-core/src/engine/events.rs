@@ -50,6 +50,10 @@ pub(super) fn renewal_failed(tenure: &Tenure, error: &crate::Error) {
 }
 
 pub(super) fn handler_done(tenure: &Tenure) {
+    // Both events are at this level or below: where nobody listens, no clock is read.
+    if !enabled!(target: "idem", Level::WARN) {
+        return;
+    }
     let (held_for, lease) = (tenure.held_for(), tenure.policy().lease());
     let of_lease = held_for.as_secs_f64() / lease.as_secs_f64();
     if held_for > lease {

@@ -44,6 +44,8 @@ use std::time::Duration;
 #[must_use = "a lease that is dropped is abandoned: finish it with `complete`, `fail` or `abandon`"]
 pub struct Lease {
     tenure: Arc<Tenure>,
+    /// Whether a caller holds it, so that a drain has to know of it.
+    by_hand: bool,
     finished: bool,
 }
 
@@ -61,8 +63,16 @@ pub enum Settlement {
 }
 
 impl Lease {
+    /// For a handler that the engine runs.
     pub(super) fn new(tenure: Arc<Tenure>) -> Self {
-        Self { tenure, finished: false }
+        Self { tenure, by_hand: false, finished: false }
+    }
+
+    /// The same for a caller that takes the steps by hand.
+    pub(super) fn by_hand(mut self) -> Self {
+        self.tenure.shared().remember(&self.tenure);
+        self.by_hand = true;
+        self
     }
 
     pub(super) fn tenure(&self) -> &Arc<Tenure> {
@@ -233,7 +243,8 @@ impl Lease {
         F: Future<Output = Result<Settled, Error>> + Send + 'static,
     {
         let tenure = self.finish();
-        let settled = detached(&tenure.shared().tracker, operation, settle(Arc::clone(&tenure))).await?;
+        let task = Box::pin(settle(Arc::clone(&tenure)));
+        let settled = detached(&tenure.shared().tracker, operation, task).await?;
         match settled {
             Settled::Recorded => Ok(Settlement::Recorded),
             Settled::Fenced(found) => Ok(Settlement::Fenced { response: tenure.their_answer(found) }),
@@ -244,7 +255,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.tenure.shared().forget(&self.tenure);
+        if self.by_hand {
+            self.tenure.shared().forget(&self.tenure);
+        }
         if self.finished {
             return;
         }

@@ -253,7 +253,7 @@ impl Engine {
     {
         let permit = self.permit()?;
         let engine = self.clone();
-        let run = async move {
+        let run = Box::pin(async move {
             let _permit = permit;
             let lease = match engine.begin_waiting(&request).await? {
                 Claimed::Acquired(grant) => lease(grant)?,
@@ -274,7 +274,7 @@ impl Engine {
                 Ok(()) => Ok(Outcome::Executed { response, recorded: Recorded::Yes }),
                 Err(payload) => Ok(Outcome::Panicked(PanicPayload::new(payload))),
             }
-        };
+        });
         detached(&self.shared.tracker, "execute_at_most_once", run).await
     }
 
@@ -291,11 +291,7 @@ impl Engine {
     pub async fn begin(&self, request: Request) -> Result<Begun, Error> {
         let _tracked = self.shared.tracker.token();
         Ok(match self.begin_waiting(&request).await? {
-            Claimed::Acquired(grant) => {
-                let lease = lease(grant)?;
-                self.shared.remember(lease.tenure());
-                Begun::Acquired(lease)
-            }
+            Claimed::Acquired(grant) => Begun::Acquired(lease(grant)?.by_hand()),
             Claimed::Replay(response) => Begun::Replayed(response),
             Claimed::InProgress { since, retry_after } => Begun::InProgress { since, retry_after },
             Claimed::Mismatch { part } => Begun::Mismatch { part },
@@ -322,15 +318,15 @@ impl Engine {
             let permit = self.permit()?;
             let shared = Arc::clone(&self.shared);
             let policy = request.policy_or(&shared.policy);
-            let attempt = request.claim(&policy);
-            let run = async move {
+            let mut attempt = request.claim(&policy);
+            let run = Box::pin(async move {
                 let _permit = permit;
-                match claim(&shared, &policy, attempt).await? {
+                match claim(&shared, &policy, &mut attempt).await? {
                     Claimed::Acquired(grant) => execute::run(lease(grant)?, handler).await.map(Step::Done),
                     Claimed::InProgress { since, retry_after } => Ok(Step::Busy { since, retry_after, handler }),
                     other => refused(other).map(Step::Done),
                 }
-            };
+            });
             match detached(&self.shared.tracker, "execute", run).await? {
                 Step::Done(outcome) => return Ok(outcome),
                 Step::Busy { since, retry_after, handler: unused } => {
@@ -352,9 +348,9 @@ impl Engine {
             }
             let shared = Arc::clone(&self.shared);
             let policy = request.policy_or(&shared.policy);
-            let attempt = request.claim(&policy);
+            let mut attempt = request.claim(&policy);
             // If the caller is gone by then, the grant is dropped with the task's result, and so given back.
-            let run = async move { claim(&shared, &policy, attempt).await };
+            let run = Box::pin(async move { claim(&shared, &policy, &mut attempt).await });
             match detached(&self.shared.tracker, "claim", run).await? {
                 Claimed::InProgress { .. } if self.wait_until_free(request, give_up_at).await => {}
                 other => return Ok(other),

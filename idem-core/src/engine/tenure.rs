@@ -12,9 +12,9 @@ use crate::policy::Policy;
 use crate::record::{Record, RecoveryPoint, State, Version};
 use crate::response::Response;
 use crate::store::Swapped;
-use std::sync::Arc;
+use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify};
 use tokio::time::sleep;
 
 /// An ownership that this process holds, until it is settled or lost.
@@ -28,7 +28,9 @@ pub(super) struct Tenure {
     granted: Record,
     /// Held over a write, so that at most one is in flight.
     work: Mutex<Work>,
-    standing: watch::Sender<Standing>,
+    standing: sync::Mutex<Standing>,
+    /// Whoever waits until the owner is told to stop.
+    told: Notify,
 }
 
 #[derive(Debug)]
@@ -67,23 +69,35 @@ pub(super) enum Renewal {
 }
 
 impl Tenure {
+    /// An ownership that was granted at `began`.
     pub(super) fn new(
         shared: Arc<Shared>,
         policy: Arc<Policy>,
         identity: Identity,
         record: Record,
         anchor: Anchor,
+        began: Instant,
     ) -> Self {
         let standing =
-            Standing { version: record.version, began: now(), deadline: anchor.deadline(record.lease), over: false };
+            Standing { version: record.version, began, deadline: anchor.deadline(record.lease), over: false };
         Self {
             shared,
             policy,
             identity,
             granted: record.clone(),
             work: Mutex::new(Work { ownership: Ownership::new(record), anchor }),
-            standing: watch::Sender::new(standing),
+            standing: sync::Mutex::new(standing),
+            told: Notify::new(),
         }
+    }
+
+    fn standing(&self) -> Standing {
+        // Nothing panics while it is held.
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_standing(&self, change: impl FnOnce(&mut Standing)) {
+        change(&mut self.standing.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn identity(&self) -> &Identity {
@@ -103,27 +117,27 @@ impl Tenure {
     }
 
     pub(super) fn version(&self) -> Version {
-        self.standing.borrow().version
+        self.standing().version
     }
 
     /// When the owner must have stopped, by its own clock.
     pub(super) fn deadline(&self) -> Instant {
-        self.standing.borrow().deadline
+        self.standing().deadline
     }
 
     /// For how long the owner may still work.
     pub(super) fn remaining(&self) -> Duration {
-        let standing = *self.standing.borrow();
+        let standing = self.standing();
         if standing.over { Duration::ZERO } else { standing.deadline.saturating_duration_since(now()) }
     }
 
     /// For how long this process has held the key.
     pub(super) fn held_for(&self) -> Duration {
-        now().saturating_duration_since(self.standing.borrow().began)
+        now().saturating_duration_since(self.standing().began)
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.standing.borrow().over
+        self.standing().over
     }
 
     /// Whether a mark of an effect is set, or may be.
@@ -133,14 +147,17 @@ impl Tenure {
 
     /// Tells the handler to stop.
     pub(super) fn tell_over(&self) {
-        self.standing.send_if_modified(|standing| !std::mem::replace(&mut standing.over, true));
+        self.change_standing(|standing| standing.over = true);
+        self.told.notify_waiters();
     }
 
     /// Waits until the handler is told to stop.
     pub(super) async fn told_over(&self) {
-        let mut standing = self.standing.subscribe();
-        // The sender lives as long as `self`.
-        let _ = standing.wait_for(|standing| standing.over).await;
+        // It hears of every notification from here on, so what is told after the look is not missed.
+        let told = self.told.notified();
+        if !self.is_over() {
+            told.await;
+        }
     }
 
     pub(super) async fn begin_effect(&self) -> Result<(), Interrupted> {
@@ -196,11 +213,13 @@ impl Tenure {
                     return Ok(());
                 }
                 Ok(Swapped::Lost(record, clock)) => Found { record, anchor_at: (at, now()), clock },
-                Err(error) if worth_repeating(&error) => match self.find(error, deadline, &mut pauses).await {
-                    Ok(Some(found)) => found,
-                    Ok(None) => continue,
-                    Err(error) => return Err(Interrupted::Store(error)),
-                },
+                Err(error) if worth_repeating(&error) => {
+                    match Box::pin(self.find(error, deadline, &mut pauses)).await {
+                        Ok(Some(found)) => found,
+                        Ok(None) => continue,
+                        Err(error) => return Err(Interrupted::Store(error)),
+                    }
+                }
                 Err(error) => return Err(Interrupted::Store(error)),
             };
             match work.ownership.judge_progress(&change, found.record.as_deref()) {
@@ -221,11 +240,13 @@ impl Tenure {
     fn progress_landed(&self, work: &mut Work, change: &Change) {
         work.ownership.landed(change);
         let deadline = work.anchor.deadline(work.ownership.record().lease);
-        self.standing.send_modify(|standing| standing.deadline = deadline);
+        self.change_standing(|standing| standing.deadline = deadline);
     }
 
     /// After a write that may or may not have landed: what is there now. `None` if the write is known not to have been
     /// applied, so that it can be sent again without looking.
+    ///
+    /// Callers box it: it is seldom needed, and every task would be larger by it.
     async fn find(
         &self,
         error: Error,
@@ -261,7 +282,7 @@ impl Tenure {
         let deadline = work.anchor.deadline(record.lease);
         let version = record.version;
         work.ownership.adopt(record);
-        self.standing.send_modify(|standing| {
+        self.change_standing(|standing| {
             standing.version = version;
             standing.deadline = deadline;
         });
@@ -326,7 +347,7 @@ impl Tenure {
                     if !worth_repeating(&error) {
                         break Settled::Unknown(error);
                     }
-                    match self.find(error, deadline, &mut pauses).await {
+                    match Box::pin(self.find(error, deadline, &mut pauses)).await {
                         Ok(Some(found)) => found,
                         Ok(None) => continue,
                         Err(error) => break Settled::Unknown(error),

@@ -421,16 +421,17 @@ fn pairs_content(part: Part, pairs: &[Pair]) -> [u8; 32] {
 fn seal(key: Option<&HashKey>, contents: &[(Part, [u8; 32])]) -> Fingerprint {
     let mut total = Hasher::new(key, TOTAL_DOMAIN);
     total.count(contents.len());
-    let mut parts = Vec::with_capacity(contents.len());
     for (part, content) in contents {
         total.fixed(&[part.code()]);
         total.fixed(content);
+    }
+    let parts = contents.iter().map(|(part, content)| {
         let mut short = Hasher::new(key, PART_DOMAIN);
         short.fixed(&[part.code()]);
         short.fixed(content);
-        parts.push((*part, short.finish()));
-    }
-    Fingerprint::encode(key.map(HashKey::id), &total.finish(), &parts)
+        (*part, short.finish())
+    });
+    Fingerprint::encode(key.map(HashKey::id), &total.finish(), parts)
 }
 
 #[cfg(test)]

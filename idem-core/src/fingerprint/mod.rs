@@ -148,8 +148,8 @@ mod part;
 mod pointer;
 
 use std::fmt;
+use std::sync::Arc;
 
-use bytes::Bytes;
 use thiserror::Error;
 
 pub use self::body::{BodyDigest, BodyHasher};
@@ -185,7 +185,7 @@ const DIGEST_LENGTH: usize = 32;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     /// Scheme 1 in valid form, or a scheme that is not understood.
-    bytes: Bytes,
+    bytes: Arc<[u8]>,
 }
 
 impl Fingerprint {
@@ -221,6 +221,12 @@ impl Fingerprint {
         self.bytes.to_vec()
     }
 
+    /// Returns the same bytes, borrowed.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Reads a fingerprint back from the bytes that were stored.
     ///
     /// Bytes of a later scheme are kept as they are, and compare as
@@ -253,11 +259,15 @@ impl Fingerprint {
             }
             Some(_) => {}
         }
-        Ok(Self { bytes: Bytes::copy_from_slice(bytes) })
+        Ok(Self { bytes: bytes.into() })
     }
 
     /// `parts` must have ascending codes, and `key_id` must be one of a [`HashKey`].
-    fn encode(key_id: Option<&str>, digest: &[u8; DIGEST_LENGTH], parts: &[(Part, [u8; DIGEST_LENGTH])]) -> Self {
+    fn encode(
+        key_id: Option<&str>,
+        digest: &[u8; DIGEST_LENGTH],
+        parts: impl ExactSizeIterator<Item = (Part, [u8; DIGEST_LENGTH])>,
+    ) -> Self {
         let key_id = key_id.unwrap_or_default().as_bytes();
         let mut bytes = Vec::with_capacity(3 + key_id.len() + DIGEST_LENGTH + parts.len() * ENTRY_LENGTH);
         bytes.push(SCHEME);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::Limit;
-use crate::room::OVERHEAD;
+use crate::room::{FIELD_OVERHEAD, OVERHEAD};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use idem_core::machine::{Decision, Ownership, decide};
@@ -216,7 +216,8 @@ fn the_account_comes_back_to_zero() {
     let response = Response::new(200, "body").with_header("a", "b").with_trailer("c", "d").with_seal_key_id("seal");
     let complete = owner.complete(response, Duration::ZERO, Duration::ZERO);
     bench.swap(with_everything.identity(), &owner, &complete);
-    assert_eq!(bench.store.bytes() - before, "charged".len() + "data".len() + "bodyabcdseal".len());
+    let all = "charged".len() + "data".len() + "bodyabcdseal".len() + 2 * FIELD_OVERHEAD;
+    assert_eq!(bench.store.bytes() - before, all);
     bench.check();
 
     bench.clock.advance(HOUR);

@@ -47,6 +47,7 @@ use std::time::Duration;
 use tenure::Settled;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Runs operations so that a retry is safe: the first attempt runs, every repeat gets its answer, nothing runs twice.
 ///
@@ -219,8 +220,7 @@ impl Engine {
         H: FnOnce(Operation) -> F,
         F: Future<Output = Result<Response, Failure<E>>>,
     {
-        let _permit = self.permit()?;
-        let _tracked = self.shared.tracker.token();
+        let _admission = self.admit()?;
         match self.begin_waiting(&request).await? {
             Claimed::Acquired(grant) => execute::run(lease(grant)?, handler).await,
             other => refused(other),
@@ -251,10 +251,10 @@ impl Engine {
         W: FnOnce() -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let permit = self.permit()?;
+        let admission = self.admit()?;
         let engine = self.clone();
         let run = Box::pin(async move {
-            let _permit = permit;
+            let _admission = admission;
             let lease = match engine.begin_waiting(&request).await? {
                 Claimed::Acquired(grant) => lease(grant)?,
                 other => return refused(other),
@@ -315,12 +315,12 @@ impl Engine {
         let give_up_at = request.wait().map(|wait| now() + wait);
         let mut handler = handler;
         loop {
-            let permit = self.permit()?;
+            let admission = self.admit()?;
             let shared = Arc::clone(&self.shared);
             let policy = request.policy_or(&shared.policy);
             let mut attempt = request.claim(&policy);
             let run = Box::pin(async move {
-                let _permit = permit;
+                let _admission = admission;
                 match claim(&shared, &policy, &mut attempt).await? {
                     Claimed::Acquired(grant) => execute::run(lease(grant)?, handler).await.map(Step::Done),
                     Claimed::InProgress { since, retry_after } => Ok(Step::Busy { since, retry_after, handler }),
@@ -379,19 +379,29 @@ impl Engine {
         false
     }
 
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Error> {
+    /// Lets a call in, unless the engine drains or has enough to do.
+    fn admit(&self) -> Result<Admission, Error> {
+        // Counted first: a drain that begins after the look waits for it.
+        let tracked = self.shared.tracker.token();
         if self.shared.draining.is_cancelled() {
             return Err(Error::new(ErrorKind::Draining, "claim", WriteOutcome::NotApplied));
         }
-        Arc::clone(&self.shared.permits)
+        let permit = Arc::clone(&self.shared.permits)
             .try_acquire_owned()
-            .map_err(|_| Error::new(ErrorKind::Overloaded, "claim", WriteOutcome::NotApplied))
+            .map_err(|_| Error::new(ErrorKind::Overloaded, "claim", WriteOutcome::NotApplied))?;
+        Ok(Admission { _tracked: tracked, _permit: permit })
     }
 
     fn take_sweeper(&self) -> Option<Sweeper> {
         // Nothing panics while it is held.
         self.sweeper.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// A call that was let in: a drain waits for it, and it counts among those in flight.
+struct Admission {
+    _tracked: TaskTrackerToken,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The outcome of a claim that was not granted.

@@ -75,7 +75,11 @@ impl Shared {
     }
 
     /// Waits until every task is done and every lease in a caller's hands is finished.
+    ///
+    /// For a drain: nothing new begins any more.
     pub(super) async fn idle(&self) {
+        // What still begins may end with a lease in its caller's hands.
+        self.tracker.wait().await;
         loop {
             let changed = self.by_hand_changed.notified();
             if self.by_hand().is_empty() {
@@ -83,6 +87,7 @@ impl Shared {
             }
             changed.await;
         }
+        // What finishes those leases.
         self.tracker.wait().await;
     }
 

@@ -7,5 +7,8 @@
 
 pub mod chart;
 pub mod load;
+pub mod machine;
+pub mod median;
 pub mod null;
 pub mod sample;
+pub mod workload;

@@ -3,7 +3,7 @@
 use crate::AnyError;
 use crate::load::{Load, Measured, drive};
 use crate::sample::{ANSWER, CONTENT_TYPE, OPERATION, REQUEST, STATUS};
-use crate::workload::{Call, Workload};
+use crate::workload::{Call, Workload, new_key};
 use idempotent::memory::MemoryStore;
 use idempotent::valkey::ValkeyStore;
 use idempotent::{
@@ -37,16 +37,17 @@ pub(crate) async fn redis(url: String) -> Result<ValkeyStore, AnyError> {
 /// If a call fails, or something else comes of it than has to.
 pub(crate) async fn measure<S: IdempotencyStore>(store: S, workload: Workload, load: Load) -> Measured {
     let peer = Peer { store };
-    let completed = workload.completed();
+    let completed: Vec<_> = (0..workload.completed_before()).map(|_| new_key()).collect();
+    let run = Uuid::new_v4();
     for key in &completed {
-        peer.call(Call::Fresh(key.clone())).await;
+        peer.call(Call::Fresh(key.clone()), &[]).await;
     }
     let shared = Arc::new((peer, completed));
     drive(load, move |turn| {
         let shared = Arc::clone(&shared);
         async move {
             let (peer, completed) = &*shared;
-            peer.call(workload.call(turn, completed)).await;
+            peer.call(workload.call(run, turn), completed).await;
         }
     })
     .await
@@ -57,14 +58,14 @@ struct Peer<S> {
 }
 
 impl<S: IdempotencyStore> Peer<S> {
-    async fn call(&self, call: Call) {
+    async fn call(&self, call: Call, completed: &[String]) {
         match call {
             Call::Execute(key) => self.execute(key).await,
             Call::Fresh(key) => {
                 let replay = self.begin_and_complete(key).await;
                 assert_eq!(replay, None, "a fresh key is known");
             }
-            Call::Replay(key) => match self.begin_and_complete(key).await {
+            Call::Replay(number) => match self.begin_and_complete(completed[number].clone()).await {
                 Some(ReplayOutcome::Replayed(replayed)) => assert_answer(&replayed),
                 other => panic!("a completed key is not replayed: {other:?}"),
             },
@@ -136,14 +137,14 @@ mod tests {
     #[should_panic(expected = "a completed key is not replayed")]
     async fn a_key_that_was_to_be_completed_and_is_not_fails_the_run() {
         let peer = Peer { store: memory().expect("a store") };
-        peer.call(Call::Replay("unknown".to_owned())).await;
+        peer.call(Call::Replay(0), &["unknown".to_owned()]).await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "a fresh key is known")]
     async fn a_key_that_was_to_be_fresh_and_is_not_fails_the_run() {
         let peer = Peer { store: memory().expect("a store") };
-        peer.call(Call::Fresh("known".to_owned())).await;
-        peer.call(Call::Fresh("known".to_owned())).await;
+        peer.call(Call::Fresh("known".to_owned()), &[]).await;
+        peer.call(Call::Fresh("known".to_owned()), &[]).await;
     }
 }

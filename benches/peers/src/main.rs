@@ -4,11 +4,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `cli.rs` | the command line |
-//! | `workload.rs` | which keys the calls of a workload use, and what has to come of them |
 //! | `idempotent.rs` | the calls, made with the crate `idempotent` |
 //! | `http.rs` | a service behind the crate `axum-idempotent` |
 //! | `sample.rs` | the operation |
-//! | `../../src/load.rs` | the driver, which idem's side compiles, too |
+//! | `../../src/load.rs`, `workload.rs` | the driver and what it asks for, which idem's side compiles, too |
 #![expect(clippy::print_stdout, reason = "a command-line program: what it prints is its answer")]
 
 mod cli;
@@ -18,6 +17,8 @@ mod idempotent;
 #[expect(unreachable_pub, reason = "on idem's side it is part of a library")]
 mod load;
 mod sample;
+#[path = "../../src/workload.rs"]
+#[expect(unreachable_pub, reason = "on idem's side it is part of a library")]
 mod workload;
 
 use clap::Parser;

@@ -3,11 +3,12 @@
 use crate::Error;
 use crate::heat::Side;
 use crate::pgbench::Baseline;
-use crate::workload::{Step, Workload, new_key};
 use async_trait::async_trait;
 use idem_benches::load::{Load, Measured, Turn, drive};
+use idem_benches::workload::{Call, Workload};
 use std::sync::Arc;
 use tokio_postgres::{Client, NoTls, Statement};
+use uuid::Uuid;
 
 /// How many connections the callers share at most. The client pipelines what several send on one.
 const CONNECTIONS: usize = 32;
@@ -88,23 +89,22 @@ impl Side for ByHand {
         for _ in 0..load.callers.min(CONNECTIONS) {
             lines.push(self.connect().await?);
         }
-        let (lines, workload, name) = (Arc::<[Line]>::from(lines), self.workload, Arc::<str>::from(new_key()));
+        let (lines, workload, run) = (Arc::<[Line]>::from(lines), self.workload, Uuid::new_v4());
         let call = move |turn: Turn| {
-            let (lines, name) = (Arc::clone(&lines), Arc::clone(&name));
+            let lines = Arc::clone(&lines);
             async move {
                 let line = &lines[turn.caller % lines.len()];
-                match workload.step(&name, turn) {
-                    Step::Fresh | Step::Execute => {
-                        let key = new_key();
+                match workload.call(run, turn) {
+                    Call::Fresh(key) | Call::Execute(key) => {
                         assert!(line.claimed(NEW, &key).await);
                         line.complete(NEW, &key).await;
                     }
-                    Step::Replay(number) => {
+                    Call::Replay(number) => {
                         let key = format!("r{}", number + 1);
                         assert!(!line.claimed(REPLAYED, &key).await);
                         assert_eq!(line.read(REPLAYED, &key).await, "completed");
                     }
-                    Step::Shared(key) => {
+                    Call::Shared(key) => {
                         if line.claimed(NEW, &key).await {
                             line.complete(NEW, &key).await;
                         } else {

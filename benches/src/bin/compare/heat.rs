@@ -127,12 +127,5 @@ fn per_second(measured: &Measured) -> f64 {
 }
 
 fn median(lane: &Lane, figure: impl Fn(&Measured) -> f64) -> f64 {
-    let mut figures: Vec<f64> = lane.rounds.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => figures[middle],
-        _ => (figures[middle - 1] + figures[middle]) / 2.0,
-    }
+    idem_benches::median::median(lane.rounds.iter().map(figure))
 }

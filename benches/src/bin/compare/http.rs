@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::heat::Side;
+use crate::idem::Emptied as _;
 use crate::peer::Service;
 use crate::stores::Memory;
-use crate::workload::{Emptied as _, Workload, new_key};
 use async_trait::async_trait;
 use axum::Router;
 use axum::routing::post;
@@ -16,6 +16,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use idem_benches::load::{Load, Measured, Turn, drive};
 use idem_benches::sample::{ANSWER, REQUEST};
+use idem_benches::workload::{Workload, new_key};
 use idem_core::Takeover;
 use idem_tower::{Global, IdempotencyLayer};
 use std::sync::{Arc, OnceLock};

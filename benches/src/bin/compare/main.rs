@@ -8,17 +8,19 @@
 mod by_hand;
 mod heat;
 mod http;
+mod idem;
 mod peer;
 mod pgbench;
 mod report;
 mod servers;
 mod stores;
-mod workload;
 
 use by_hand::ByHand;
 use clap::{Parser, Subcommand};
 use heat::{At, Heat, Other, Pace};
 use http::Http;
+use idem::Idem;
+use idem_benches::workload::Workload;
 use peer::Peers;
 use pgbench::{Baseline, Pgbench};
 use report::{Report, Row};
@@ -27,7 +29,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use stores::{Memory, Postgres};
-use workload::{Idem, Workload, milliseconds};
 
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -42,6 +43,9 @@ struct Options {
     /// Where the figures go, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// A folder for charts, as SVG.
+    #[arg(long, value_name = "FOLDER")]
+    svg: Option<PathBuf>,
     /// How many callers at a time.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256, 1024])]
     callers: Vec<usize>,
@@ -95,6 +99,13 @@ async fn compare(options: &Options) -> Result<(), Error> {
     if cfg!(debug_assertions) {
         eprintln!("compare: this is not a release build; its figures mean nothing");
     }
+    // Better now than in half an hour.
+    if let Some(folder) = &options.svg {
+        std::fs::create_dir_all(folder)?;
+    }
+    if let Some(file) = &options.json {
+        std::fs::File::create(file)?;
+    }
     let peers = Peers::build().await?;
     let mut rows = Vec::new();
     let mut server = None;
@@ -115,6 +126,9 @@ async fn compare(options: &Options) -> Result<(), Error> {
     println!("{}", report.table());
     if let Some(path) = &options.json {
         report.write(path)?;
+    }
+    if let Some(folder) = &options.svg {
+        report.draw(folder)?;
     }
     Ok(())
 }
@@ -189,4 +203,9 @@ async fn over_http(options: &Options, peers: &Peers, rows: &mut Vec<Row>) -> Res
         options.run(heat, rows).await?;
     }
     Ok(())
+}
+
+/// The lengths that a command line gives in milliseconds.
+fn milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    text.parse().map(Duration::from_millis)
 }

@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::heat::Side;
-use crate::workload::Workload;
 use async_trait::async_trait;
 use idem_benches::load::{Load, Measured};
+use idem_benches::workload::Workload;
 use idem_tests::rig::redis::Redis;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::heat::Side;
 use crate::stores::run;
-use crate::workload::Workload;
 use async_trait::async_trait;
 use idem_benches::load::{Load, Measured};
+use idem_benches::workload::Workload;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::process::Command;

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use comfy_table::{CellAlignment, Table, presets};
+use idem_benches::chart::{self, Axis, Line};
 use serde::Serialize;
 use std::path::Path;
 
@@ -34,6 +35,28 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         Ok(std::fs::write(path, serde_json::to_string_pretty(self)? + "\n")?)
+    }
+
+    /// Draws a chart of each workload with a line for each side, over the callers.
+    pub(crate) fn draw(&self, folder: &Path) -> Result<(), Error> {
+        for rows in self.rows.chunk_by(|one, next| one.name == next.name) {
+            let Some(first) = rows.first() else { continue };
+            let points = |figure: fn(&Row) -> f64, rows: &[Row]| -> Vec<_> {
+                rows.iter().map(|row| (row.callers as f64, figure(row))).collect()
+            };
+            let sides: Vec<&[Row]> = rows.chunk_by(|one, next| one.against == next.against).collect();
+            let ours = sides.first().map(|rows| Line::new("idem", points(|row| row.ours, rows)));
+            let theirs = sides.iter().map(|rows| {
+                let best = rows.iter().any(|row| row.other_callers != row.callers);
+                let name = if best { format!("{}, its best", rows[0].against) } else { rows[0].against.clone() };
+                Line::new(name, points(|row| row.other, rows))
+            });
+            let lines: Vec<_> = ours.into_iter().chain(theirs).collect();
+            let file = folder.join(first.name.replace(' ', "-")).with_extension("svg");
+            let (across, up) = (Axis::logarithmic("callers"), Axis::logarithmic("calls a second"));
+            chart::lines(&file, &first.name, &across, &up, &lines)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn table(&self) -> Table {

@@ -89,11 +89,7 @@ pub(crate) async fn redis(fsync: &'static str) -> Result<Arc<Redis>, Error> {
 
 /// What a reader has to know about a run.
 pub(crate) fn machine(server: Option<&Server>) -> Vec<String> {
-    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, model)| model);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let mut lines = vec![format!("{cores} cores, {}", model.unwrap_or("unknown")), format!("Linux {}", kernel.trim())];
+    let mut lines = idem_benches::machine::facts();
     lines.extend(server.map(Server::says));
     lines
 }

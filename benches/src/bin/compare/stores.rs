@@ -1,7 +1,7 @@
 //! The stores of idem that are measured.
 
 use crate::Error;
-use crate::workload::{Emptied, engine};
+use crate::idem::{Emptied, engine};
 use async_trait::async_trait;
 use idem_core::Engine;
 use idem_memory::{MemoryConfig, MemoryStore};

@@ -1,6 +1,7 @@
 //! How long and how often something is measured: [`Pace`].
 
 use idem_benches::load::{Load, Measured};
+use idem_benches::median::median;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -32,29 +33,5 @@ pub(crate) fn medians(rounds: &[Measured]) -> Measured {
         per_second: of(|measured| measured.per_second),
         p50_us: of(|measured| measured.p50_us),
         p99_us: of(|measured| measured.p99_us),
-    }
-}
-
-/// The middle one, or the mean of both; not a number if there is none.
-pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.into_iter().collect();
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => figures[middle],
-        _ => f64::midpoint(figures[middle - 1], figures[middle]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median([4.0, 1.0, 3.0, 2.0]), 2.5);
-        assert!(median([]).is_nan());
     }
 }

@@ -88,17 +88,7 @@ impl Server {
 
     /// What a reader has to know: the machine, the server, and how that is set.
     pub(crate) async fn facts(&self) -> Result<Vec<String>, Error> {
-        let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
-        let field = |text: &str, name: &str| {
-            let value =
-                text.lines().find_map(|line| Some(line.strip_prefix(name)?.split_once(':')?.1.trim().to_owned()));
-            value.unwrap_or_else(|| "unknown".to_owned())
-        };
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let processor = field(&read("/proc/cpuinfo"), "model name");
-        let memory = field(&read("/proc/meminfo"), "MemTotal");
-        let mut facts = vec![format!("{cores} cores, {processor}, {memory} of memory")];
-        facts.push(format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()));
+        let mut facts = idem_benches::machine::facts();
         let mut client = self.client().await?;
         let version = client.text("SHOW server_version").await?;
         let settings = client

@@ -3,11 +3,11 @@
 use crate::Error;
 use crate::body::{Bodies, Content};
 use crate::report::{Bound, Chart, Report};
-use crate::rounds::median;
 use crate::server::{Client, Server};
 use crate::table::Table;
 use crate::traffic::{Lap, Paced};
 use idem_benches::chart::{Axis, Line, number};
+use idem_benches::median::median;
 use idem_core::{Policy, SweeperOptions};
 use serde::Serialize;
 use std::time::{Duration, Instant};

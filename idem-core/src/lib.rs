@@ -58,11 +58,25 @@
 //! last [checkpoint](Operation::checkpoint). Send [`Operation::derived_key`] with every external call, and the provider
 //! recognises the repetition. The late owner, should it wake up, is fenced: what it wanted to store changes nothing.
 //!
+//! # Make several calls
+//!
+//! [`Operation::steps`] gives a handler [`Steps`]: each is committed with its result, and whoever takes over goes on behind
+//! the last one.
+//!
 //! # Take the steps by hand, send at most once, return values
 //!
 //! [`Engine::begin`] gives a [`Lease`]; [`Engine::execute_at_most_once`] records first and acts afterwards;
 //! [`Engine::execute_typed`] stores a value instead of a response; [`Engine::execute_inline`] runs handlers that
 //! borrow.
+//!
+//! # Commit with your own work
+//!
+//! [`Operation::completion`] hands the completion to a transaction of the caller's: business rows and answer commit
+//! together, or neither.
+//!
+//! # Find out what became of the rest
+//!
+//! What no policy runs again waits for somebody who looks: [`Engine::spawn_reconciler`].
 //!
 //! # Stop a process
 //!
@@ -116,12 +130,14 @@ pub mod time;
 pub use claim::Claim;
 #[cfg(feature = "engine")]
 pub use engine::{
-    Begun, Disposition, Drained, Engine, EngineBuilder, Failure, Interrupted, Lease, Operation, Outcome, PanicPayload,
-    Recorded, Request, Settlement, StopReason,
+    Begun, Disposition, Drained, Engine, EngineBuilder, Failure, Finding, Interrupted, Lease, Operation, Outcome,
+    PanicPayload, ReconcileOptions, Reconciled, Reconciler, Recorded, Request, Settlement, Steps, StopReason,
+    Unresolved,
 };
 pub use error::{Error, ErrorKind, WriteOutcome};
 pub use fingerprint::Fingerprint;
 pub use key::{Identity, Key, MAX_NAME_BYTES, NameError, NameKind, NameProblem, Scope};
+pub use machine::{Completion, NotCompleted};
 pub use policy::{Policy, PolicyBuilder, PolicyError, Takeover};
 pub use record::{FencingToken, Owner, Record, RecoveryPoint, State, Status, Version};
 pub use response::{DecodeResponseError, Response};

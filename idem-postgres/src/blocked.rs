@@ -36,6 +36,13 @@ pub(crate) struct Look<'a> {
     identity: Option<Identity>,
 }
 
+impl Look<'_> {
+    /// Whether somebody waits for the key, as far as is known.
+    pub(crate) fn is_at_a_blocked_key(&self) -> bool {
+        self.identity.is_some()
+    }
+}
+
 impl Blocked {
     pub(crate) fn new(pause: Duration) -> Self {
         Self { keys: Mutex::default(), pause }

@@ -192,7 +192,7 @@ impl fmt::Debug for PostgresConfig {
     }
 }
 
-fn identifier(name: &str) -> Result<String, Error> {
+pub(crate) fn identifier(name: &str) -> Result<String, Error> {
     let fits =
         !name.is_empty() && name.len() <= MAX_IDENTIFIER_BYTES && !name.starts_with(|c: char| c.is_ascii_digit());
     if fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {

@@ -57,19 +57,25 @@
 //! typed error that says what to do.
 
 mod blocked;
+mod change;
 mod config;
 mod error;
 mod group;
+mod inbox;
 mod link;
 mod maintenance;
+pub mod outbox;
 mod row;
 mod schema;
 mod single;
 mod sql;
 mod statement;
 mod store;
+mod transaction;
 
 pub use config::{ConfigError, PostgresConfig};
 pub use error::PostgresError;
+pub use inbox::{ConsumeError, Consumed, Event, Inbox, Work};
 pub use schema::MIGRATIONS;
 pub use store::PostgresStore;
+pub use transaction::{ClaimedIn, CompletionValues, HeldIn};

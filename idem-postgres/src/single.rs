@@ -2,12 +2,12 @@
 
 use crate::blocked::{Blocked, Look};
 use crate::link::{Answer, Link, now};
-use crate::row::{instant, record};
+use crate::row::{column, instant, record};
 use crate::sql::Statements;
 use crate::statement::Value;
-use idem_core::machine::{Change, NextOwnership};
+use idem_core::machine::Change;
 use idem_core::store::{Inserted, Loaded, Swapped};
-use idem_core::{Claim, Error, ErrorKind, Identity, LeaseLength, Owner, Timestamp, Version, WriteOutcome};
+use idem_core::{Claim, Error, ErrorKind, Identity, LeaseLength, Owner, Record, Timestamp, Version, WriteOutcome};
 use sqlx::postgres::PgRow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,15 @@ pub(crate) struct Single {
     pub(crate) link: Link,
     pub(crate) sql: Statements,
     pub(crate) blocked: Blocked,
+}
+
+/// What kept an insert from making its row.
+enum InTheWay {
+    Row(Box<Record>, Timestamp),
+    /// A transaction that claimed the key and has not committed.
+    Transaction,
+    /// It is gone again.
+    Nothing,
 }
 
 /// What an insert writes: a claim, without what the server need not know. Unlike the claim itself, which is one caller's, it may wait in a queue.
@@ -49,6 +58,20 @@ impl From<&Claim> for Insertion {
     }
 }
 
+impl Insertion {
+    /// The values of the statement `insert`.
+    pub(crate) fn values(&self) -> [Value<'_>; 6] {
+        [
+            Value::Text(self.identity.scope().as_str()),
+            Value::Text(self.identity.key().as_str()),
+            Value::Bytes(&self.fingerprint),
+            Value::Owner(self.owner),
+            lease(self.lease),
+            Value::Long(retention_micros(self.retention)),
+        ]
+    }
+}
+
 impl Single {
     /// Runs a statement whose rival, if it has one, is worth no answer of its own.
     pub(crate) async fn rows(
@@ -70,6 +93,18 @@ impl Single {
         Ok(Loaded { record: record(operation, row)?, clock: instant(operation, row, "clock")? })
     }
 
+    /// What kept an insert from making its row.
+    async fn in_the_way(&self, identity: &Identity) -> Result<InTheWay, Error> {
+        let values = [Value::Text(identity.scope().as_str()), Value::Text(identity.key().as_str())];
+        let rows = self.rows("insert", &self.sql.in_the_way, &values).await?;
+        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "insert", WriteOutcome::NotApplied))?;
+        Ok(match record("insert", row)? {
+            Some(record) => InTheWay::Row(record, instant("insert", row, "clock")?),
+            None if column("insert", row, "free")? => InTheWay::Nothing,
+            None => InTheWay::Transaction,
+        })
+    }
+
     /// Leave to ask for a claim's key. There is none while its rival is known not to have decided, unless the claim was asked
     /// before: then it may be its own rival, and has to be asked for.
     pub(crate) fn may_ask(&self, claim: &Claim) -> Result<Option<Look<'_>>, Inserted> {
@@ -83,15 +118,7 @@ impl Single {
     }
 
     pub(crate) async fn insert(&self, insertion: &Insertion) -> Result<Inserted, Error> {
-        let identity = &insertion.identity;
-        let values = [
-            Value::Text(identity.scope().as_str()),
-            Value::Text(identity.key().as_str()),
-            Value::Bytes(&insertion.fingerprint),
-            Value::Owner(insertion.owner),
-            lease(insertion.lease),
-            Value::Long(retention_micros(insertion.retention)),
-        ];
+        let (identity, values) = (&insertion.identity, insertion.values());
         let blocked = &self.blocked;
         let mut waits = MAX_WAITS;
         for _ in 0..MAX_VANISHED {
@@ -119,12 +146,14 @@ impl Single {
             }
             // The row that was in the way is read by a statement of its own: one that did both would work from one snapshot, and could
             // miss the winner.
-            let Loaded { record, clock } = self
-                .find("insert", identity)
-                .await
-                .map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))?;
-            if let Some(record) = record {
-                return Ok(Inserted::Existing(record, clock));
+            match self.in_the_way(identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))? {
+                InTheWay::Row(record, clock) => return Ok(Inserted::Existing(record, clock)),
+                // It may be this claim's own, as above, but not for long: no transaction of a caller's is this claim.
+                InTheWay::Transaction => {
+                    blocked.remember(identity, now());
+                    return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
+                }
+                InTheWay::Nothing => {}
             }
         }
         Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied))
@@ -136,57 +165,8 @@ impl Single {
         expected: &Version,
         change: &Change,
     ) -> Result<Swapped, Error> {
-        let sql = &self.sql;
-        let owned = [
-            Value::Text(identity.scope().as_str()),
-            Value::Text(identity.key().as_str()),
-            Value::Instant(expected.locked_at),
-            Value::Owner(expected.owner),
-        ];
-        let own = |read_lease: &LeaseLength, next: &NextOwnership| {
-            [
-                lease(*read_lease),
-                Value::Instant(next.version.locked_at),
-                Value::Owner(next.version.owner),
-                lease(next.lease),
-                count(next.attempt),
-                Value::Instant(next.expires_at),
-            ]
-        };
-        let (bytes, head);
-        let (statement, values): (_, Vec<Value<'_>>) = match change {
-            Change::Retry { read_lease, next } => (&sql.retry, [&owned[..], &own(read_lease, next)].concat()),
-            Change::Relock { read_lease, next } => (&sql.relock, [&owned[..], &own(read_lease, next)].concat()),
-            Change::Takeover { from, read_lease, next, unresolved } => {
-                let rest = [Value::Text(from.as_str()), count(*unresolved)];
-                (&sql.takeover, [&owned[..], &own(read_lease, next), &rest].concat())
-            }
-            Change::AsNew { from, read_lease, next, fingerprint } => {
-                bytes = fingerprint.to_bytes();
-                let rest = [Value::Text(from.as_str()), Value::Bytes(&bytes)];
-                (&sql.as_new, [&owned[..], &own(read_lease, next), &rest].concat())
-            }
-            Change::Renew { lease: proposed } => (&sql.renew, [&owned[..], &[lease(*proposed)]].concat()),
-            Change::BeginEffect { lease: proposed } => (&sql.begin_effect, [&owned[..], &[lease(*proposed)]].concat()),
-            Change::Checkpoint { lease: proposed, recovery_point } => {
-                let rest = [lease(*proposed), Value::Text(&recovery_point.name), Value::Bytes(&recovery_point.data)];
-                (&sql.checkpoint, [&owned[..], &rest].concat())
-            }
-            Change::Complete { response, expires_at } => {
-                head = response.encode_head();
-                let rest = [
-                    Value::Instant(*expires_at),
-                    Value::OptionalInt(response.code().map(i32::from)),
-                    Value::Bytes(&head),
-                    Value::Bytes(response.body()),
-                ];
-                (&sql.complete, [&owned[..], &rest].concat())
-            }
-            Change::Fail { clear_marks, expires_at } => {
-                (&sql.fail, [&owned[..], &[Value::Instant(*expires_at), Value::Bool(*clear_marks)]].concat())
-            }
-            Change::Abandon => (&sql.abandon, owned.to_vec()),
-        };
+        let mut encoded = Vec::new();
+        let (statement, values) = self.sql.change(identity, expected, change, &mut encoded);
         for _ in 0..MAX_WAITS {
             let refused = match self.link.run("swap", statement, &values).await? {
                 Answer::Rows(rows) if !rows.is_empty() => return Ok(Swapped::Applied),
@@ -207,7 +187,7 @@ impl Single {
     }
 }
 
-fn lease(length: LeaseLength) -> Value<'static> {
+pub(crate) fn lease(length: LeaseLength) -> Value<'static> {
     Value::Int(lease_ms(length))
 }
 
@@ -215,7 +195,7 @@ pub(crate) fn lease_ms(length: LeaseLength) -> i32 {
     i32::try_from(length.as_millis()).unwrap_or(i32::MAX)
 }
 
-fn count(number: u32) -> Value<'static> {
+pub(crate) fn count(number: u32) -> Value<'static> {
     Value::Int(i32::try_from(number).unwrap_or(i32::MAX))
 }
 

@@ -1,6 +1,6 @@
 //! The records in a table: [`PostgresStore`].
 
-use crate::blocked::Blocked;
+use crate::blocked::{Blocked, Look};
 use crate::config::PostgresConfig;
 use crate::group::{ClaimGroups, Completion, CompletionGroups, Crowd, Lane, Limits, Way, answered};
 use crate::link::{Link, now};
@@ -95,7 +95,7 @@ impl PostgresStore {
         &ROW_BY_ROW
     }
 
-    fn single(&self) -> &Single {
+    pub(crate) fn single(&self) -> &Single {
         &self.shared.single
     }
 }
@@ -104,13 +104,15 @@ impl PostgresStore {
 #[deny(clippy::missing_trait_methods)]
 impl Store for PostgresStore {
     async fn insert(&self, claim: &Claim) -> Result<Inserted, Error> {
-        let _look = match self.single().may_ask(claim) {
+        let look = match self.single().may_ask(claim) {
             Ok(look) => look,
             Err(busy) => return Ok(busy),
         };
         let insertion = Insertion::from(claim);
-        // A claim that was asked before may be its own rival, and has to wait for itself.
-        let Some(groups) = self.shared.groups.as_ref().filter(|_| !insertion.asked_before) else {
+        // A claim that was asked before may be its own rival, and has to wait for itself; one that goes to see after a rival would make a group
+        // wait with it.
+        let apart = insertion.asked_before || look.as_ref().is_some_and(Look::is_at_a_blocked_key);
+        let Some(groups) = self.shared.groups.as_ref().filter(|_| !apart) else {
             return self.single().insert(&insertion).await;
         };
         let ends = now() + self.shared.config.statement_deadline;

@@ -197,7 +197,7 @@ impl Problem {
     pub(crate) fn stopped(reason: StopReason) -> Self {
         let detail = match reason {
             StopReason::Drained => "this instance is stopping and gave the operation up, which may have taken effect",
-            StopReason::LeaseLost | StopReason::MaxRun | StopReason::StoreFailed => {
+            StopReason::LeaseLost | StopReason::MaxRun | StopReason::StoreFailed | StopReason::NotCommitted => {
                 "the operation was stopped, and may have taken effect"
             }
         };

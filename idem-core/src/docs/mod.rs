@@ -5,3 +5,6 @@ pub mod promises {}
 
 #[doc = include_str!("choosing.md")]
 pub mod choosing {}
+
+#[doc = include_str!("effects.md")]
+pub mod effects {}

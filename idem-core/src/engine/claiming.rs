@@ -9,11 +9,11 @@ use crate::claim::Claim;
 use crate::error::{Error, ErrorKind, WriteOutcome};
 use crate::fingerprint::Part;
 use crate::machine::decide::in_progress;
-use crate::machine::{AbandonReason, Change, Decision, decide};
-use crate::policy::Policy;
+use crate::machine::{AbandonReason, Change, Decision, decide, reconcile};
+use crate::policy::{Policy, Takeover};
 use crate::record::{Record, Version};
 use crate::response::Response;
-use crate::store::{Inserted, Loaded, Swapped};
+use crate::store::{Inserted, Loaded, Stuck, Swapped};
 use crate::time::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,6 +132,43 @@ pub(super) async fn claim(shared: &Arc<Shared>, policy: &Arc<Policy>, claim: &mu
             return Ok(Claimed::InProgress { since: None, retry_after: ASK_AGAIN });
         }
     }
+}
+
+/// A record that a reconciler took over, and the store's clock when it was read.
+pub(super) struct Seized {
+    pub(super) grant: Grant,
+    pub(super) clock: Timestamp,
+}
+
+/// Takes over a record that was listed as stuck, whatever the takeover policies of its requests say; `None` if it is not
+/// as it was listed any more. It makes no record.
+pub(super) async fn seize(shared: &Arc<Shared>, policy: &Arc<Policy>, stuck: &Stuck) -> Result<Option<Seized>, Error> {
+    let sent = now();
+    let loaded = until(sent + policy.statement_deadline(), "load", shared.store.load(&stuck.identity)).await?;
+    let Loaded { record: Some(record), clock } = loaded else { return Ok(None) };
+    if record.version != stuck.version {
+        return Ok(None);
+    }
+    let claim = &mut Claim::under(policy, stuck.identity.clone(), record.fingerprint.clone(), Takeover::Never);
+    let Some((expected, change)) = reconcile(&record, claim, clock) else { return Ok(None) };
+    let current = Seen { record, clock, sent, received: now() };
+    let mut claiming = Claiming { shared, policy, claim, repeats: MAX_REPEATS, left_behind: false };
+    let claimed = match claiming.swap(&expected, &change).await {
+        Ok((Swapped::Applied, ..)) => claiming.swapped_row(&current, &change),
+        Ok((Swapped::Lost(..), ..)) => None,
+        // The proposed values are there, or they are not: the row says.
+        Err(error) => {
+            let mut pauses = pauses();
+            claiming.repeat_after(error, &mut pauses).await?;
+            let owner = claiming.claim.owner();
+            let found = claiming.look(&mut pauses).await?.filter(|seen| seen.record.version.owner == owner);
+            found.and_then(|seen| claiming.own_row(seen))
+        }
+    };
+    Ok(match claimed {
+        Some(Claimed::Acquired(grant)) => Some(Seized { grant, clock }),
+        _ => None,
+    })
 }
 
 enum Asked {

@@ -74,6 +74,10 @@ pub(super) fn settled(tenure: &Tenure, operation: &'static str, settled: &Settle
             event!(warn, Level::WARN, tenure, { operation, found, },
                 "somebody else has the key: what this owner did is not recorded");
         }
+        Settled::NotCommitted => {
+            event!(warn, Level::WARN, tenure, { operation, },
+                "a handler answered, but its transaction, which was to store the answer, was not committed");
+        }
         Settled::Unknown(error) => {
             event!(warn, Level::WARN, tenure, { operation, kind = ?error.kind(), },
                 "nobody knows whether the settlement is stored");

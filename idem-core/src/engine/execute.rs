@@ -73,6 +73,8 @@ async fn keep(tenure: &Tenure) -> StopReason {
         match timeout_at(tell_at, tenure.renew()).await {
             Ok(Ok(Renewal::Extended)) => renew_at = now() + policy.renew_after(),
             Ok(Ok(Renewal::AtMaxRun)) => at_max_run = true,
+            // Its row is the transaction's by now.
+            Ok(Ok(Renewal::Joined)) => renew_at = tell_at,
             Ok(Err(Interrupted::Store(error))) => {
                 events::renewal_failed(tenure, &error);
                 renew_at = now() + policy.stop_margin();
@@ -94,6 +96,7 @@ async fn settle<R: Answer, E>(tenure: &Tenure, ended: Ended<R, E>) -> Result<Out
             let recorded = match tenure.complete(&answer.to_response()).await {
                 Settled::Recorded => Recorded::Yes,
                 Settled::Unknown(_) => Recorded::Unknown,
+                Settled::NotCommitted => return Ok(Outcome::Stopped { reason: StopReason::NotCommitted }),
                 Settled::Fenced(found) => return fenced(tenure, found),
             };
             Ok(Outcome::Executed { response: answer, recorded })
@@ -123,7 +126,7 @@ async fn settle<R: Answer, E>(tenure: &Tenure, ended: Ended<R, E>) -> Result<Out
 async fn failed<R: Answer, E>(tenure: &Tenure, verified: bool, error: E) -> Result<Outcome<R, E>, Error> {
     let disposition = match tenure.fail(verified).await {
         Ok(Settled::Recorded) => Disposition::Retryable,
-        Ok(Settled::Unknown(_)) => Disposition::Unknown,
+        Ok(Settled::Unknown(_) | Settled::NotCommitted) => Disposition::Unknown,
         Ok(Settled::Fenced(found)) => return fenced(tenure, found),
         Err(refused) => {
             events::no_effect_refused(tenure, refused);
@@ -136,7 +139,7 @@ async fn failed<R: Answer, E>(tenure: &Tenure, verified: bool, error: E) -> Resu
 /// Abandons the key. That a rival has it by now is worth more to the caller than `outcome`.
 async fn give_up<R: Answer, E>(tenure: &Tenure, outcome: Outcome<R, E>) -> Result<Outcome<R, E>, Error> {
     match tenure.abandon().await {
-        Settled::Recorded | Settled::Unknown(_) => Ok(outcome),
+        Settled::Recorded | Settled::Unknown(_) | Settled::NotCommitted => Ok(outcome),
         Settled::Fenced(found) => fenced(tenure, found),
     }
 }

@@ -5,7 +5,7 @@ use super::outcome::Interrupted;
 use super::tenure::{Settled, Tenure};
 use super::work;
 use crate::error::{Error, ErrorKind, WriteOutcome};
-use crate::machine::Previous;
+use crate::machine::{Completion, Previous};
 use crate::record::{FencingToken, RecoveryPoint};
 use crate::response::Response;
 use bytes::Bytes;
@@ -166,11 +166,29 @@ impl Lease {
         self.tenure.renew().await.map(drop)
     }
 
+    /// The completion with `response`, for the caller's own transaction to write; see [`Completion`].
+    ///
+    /// From here on the lease is not renewed any more, and nothing but that transaction completes the operation: [`complete`](Lease::complete)
+    /// looks whether it did.
+    /// Ask again for a transaction that is tried again.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted::LeaseLost`]: roll back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop and to call again. It waits for a write of this operation's that is under way.
+    pub async fn completion(&self, response: &Response) -> Result<Completion, Interrupted> {
+        self.tenure.completion(response).await
+    }
+
     /// Stores the answer: every repeat gets it, verbatim. One over the engine's limit (1 MiB) leaves a tombstone.
     ///
     /// # Errors
     ///
-    /// [`WriteOutcome::Unknown`]: the answer is true and may be given to the caller, but may not be stored. Do not run the operation
+    /// [`ErrorKind::InvalidRequest`] if a transaction was to store it, by a [`Completion`], and did not; the lease is
+    /// abandoned. [`WriteOutcome::Unknown`]: the answer is true and may be given to the caller, but may not be stored. Do not run the operation
     /// again.
     ///
     /// # Cancel safety
@@ -248,9 +266,15 @@ impl Lease {
         match settled {
             Settled::Recorded => Ok(Settlement::Recorded),
             Settled::Fenced(found) => Ok(Settlement::Fenced { response: tenure.their_answer(found) }),
+            Settled::NotCommitted => Err(not_committed()),
             Settled::Unknown(error) => Err(error.with_write_outcome(WriteOutcome::Unknown)),
         }
     }
+}
+
+fn not_committed() -> Error {
+    Error::new(ErrorKind::InvalidRequest, "complete", WriteOutcome::NotApplied)
+        .with_source("the transaction that was to store the completion was not committed: nothing of it happened")
 }
 
 impl Drop for Lease {

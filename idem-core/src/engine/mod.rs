@@ -12,8 +12,10 @@ mod execute;
 mod lease;
 mod operation;
 mod outcome;
+mod reconcile;
 mod request;
 mod shared;
+mod steps;
 mod tenure;
 mod work;
 
@@ -22,7 +24,9 @@ pub use drain::Drained;
 pub use lease::{Lease, Settlement};
 pub use operation::Operation;
 pub use outcome::{Disposition, Failure, Interrupted, Outcome, PanicPayload, Recorded, StopReason};
+pub use reconcile::{Finding, ReconcileOptions, Reconciled, Reconciler, Unresolved};
 pub use request::Request;
+pub use steps::Steps;
 
 use crate::error::{Error, ErrorKind, WriteOutcome};
 use crate::fingerprint::Part;
@@ -266,6 +270,9 @@ impl Engine {
                 Settled::Recorded if now() < deadline => {}
                 Settled::Recorded => {
                     return Err(Error::new(ErrorKind::Timeout, "execute_at_most_once", WriteOutcome::Unknown));
+                }
+                Settled::NotCommitted => {
+                    return Err(Error::new(ErrorKind::Internal, "execute_at_most_once", WriteOutcome::Unknown));
                 }
                 Settled::Unknown(error) => return Err(error.with_write_outcome(WriteOutcome::Unknown)),
                 Settled::Fenced(found) => return Ok(Outcome::Fenced { response: tenure.their_answer(found) }),

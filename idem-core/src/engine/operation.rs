@@ -1,10 +1,12 @@
 //! What a handler gets: [`Operation`].
 
 use super::outcome::Interrupted;
+use super::steps::Steps;
 use super::tenure::Tenure;
 use super::work;
-use crate::machine::Previous;
+use crate::machine::{Completion, Previous};
 use crate::record::{FencingToken, Owner, RecoveryPoint};
+use crate::response::Response;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +71,16 @@ impl Operation {
         self.tenure.granted().recovery_point.as_ref()
     }
 
+    /// The steps of this operation, with what earlier attempts committed of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted::Store`] with [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if an earlier attempt committed a
+    /// phase by [`checkpoint`](Operation::checkpoint) instead.
+    pub fn steps(&self) -> Result<Steps, Interrupted> {
+        Steps::resume(self.clone())
+    }
+
     /// Who holds the key: stored in the row, and safe to log.
     #[must_use]
     pub fn owner(&self) -> Owner {
@@ -119,6 +131,23 @@ impl Operation {
     /// Dropped half-way, the mark may or may not be stored; it counts as set either way.
     pub async fn begin_effect(&self, name: &str) -> Result<(), Interrupted> {
         work::begin_effect(&self.tenure, name).await
+    }
+
+    /// The completion with `response`, for the caller's own transaction to write; see [`Completion`].
+    ///
+    /// From here on the lease is not renewed any more, and nothing but that transaction completes the operation: a
+    /// handler that returns an answer although it was rolled back is [stopped](crate::StopReason::NotCommitted) instead.
+    /// Ask again for a transaction that is tried again.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted::LeaseLost`]: roll back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop and to call again. It waits for a write of this operation's that is under way.
+    pub async fn completion(&self, response: &Response) -> Result<Completion, Interrupted> {
+        self.tenure.completion(response).await
     }
 
     /// Commits a phase: the next attempt gets `name` and `data` as its recovery point.

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::fingerprint::Part;
-use crate::machine::{AbandonReason, NoEffectRefused};
+use crate::machine::{AbandonReason, NoEffectRefused, NotCompleted};
 use crate::response::Response;
 use crate::time::Timestamp;
 use std::any::Any;
@@ -91,6 +91,8 @@ pub enum StopReason {
     MaxRun,
     /// The engine is draining, and its time for that is over.
     Drained,
+    /// Its transaction was to store the completion and was not committed, and yet the handler returned an answer.
+    NotCommitted,
     /// A call of the handler to the store through its [`Operation`](crate::Operation) failed, and the handler gave up.
     StoreFailed,
 }
@@ -142,6 +144,21 @@ pub enum Interrupted {
     /// The store could not say within the lease, or refused the call.
     #[error(transparent)]
     Store(#[from] Error),
+}
+
+impl From<NotCompleted> for Interrupted {
+    fn from(not_completed: NotCompleted) -> Self {
+        match not_completed {
+            NotCompleted::Fenced => Self::Fenced,
+            NotCompleted::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+impl<E, R> From<NotCompleted> for Failure<E, R> {
+    fn from(not_completed: NotCompleted) -> Self {
+        Self::Interrupted(not_completed.into())
+    }
 }
 
 impl<E, R> From<Interrupted> for Failure<E, R> {

@@ -7,7 +7,7 @@ use super::outcome::Interrupted;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, WriteOutcome};
 use crate::key::Identity;
-use crate::machine::{Change, NoEffectRefused, Ownership, ProgressVerdict, SettlementVerdict};
+use crate::machine::{Change, Completion, NoEffectRefused, Ownership, ProgressVerdict, SettlementVerdict};
 use crate::policy::Policy;
 use crate::record::{Record, RecoveryPoint, State, Version};
 use crate::response::Response;
@@ -37,6 +37,8 @@ pub(super) struct Tenure {
 struct Work {
     ownership: Ownership,
     anchor: Anchor,
+    /// Whether a transaction of the caller's writes the completion.
+    joined: bool,
 }
 
 /// What handler and keeper look at without waiting for a write.
@@ -58,6 +60,8 @@ pub(super) enum Settled {
     Fenced(Option<Box<Record>>),
     /// Nobody knows whether it is stored.
     Unknown(Error),
+    /// It was to be stored by a transaction of the caller's, which was not committed. The key is abandoned.
+    NotCommitted,
 }
 
 /// What a renewal came to.
@@ -66,6 +70,8 @@ pub(super) enum Renewal {
     Extended,
     /// The lease reaches to the end of the longest run that is allowed: there is nothing left to extend.
     AtMaxRun,
+    /// The caller's transaction writes the completion: nothing else is written meanwhile.
+    Joined,
 }
 
 impl Tenure {
@@ -85,7 +91,7 @@ impl Tenure {
             policy,
             identity,
             granted: record.clone(),
-            work: Mutex::new(Work { ownership: Ownership::new(record), anchor }),
+            work: Mutex::new(Work { ownership: Ownership::new(record), anchor, joined: false }),
             standing: sync::Mutex::new(standing),
             told: Notify::new(),
         }
@@ -170,6 +176,9 @@ impl Tenure {
     }
 
     pub(super) async fn renew(&self) -> Result<Renewal, Interrupted> {
+        if self.work.lock().await.joined {
+            return Ok(Renewal::Joined);
+        }
         let deadline = self.deadline();
         if deadline >= self.last_deadline().await {
             return Ok(Renewal::AtMaxRun);
@@ -293,11 +302,67 @@ impl Tenure {
         sleep(pause.min(deadline.saturating_duration_since(now()))).await;
     }
 
-    /// Stores the answer.
+    /// The completion, for a transaction of the caller's to write.
+    pub(super) async fn completion(&self, response: &Response) -> Result<Completion, Interrupted> {
+        let kept = response.kept_within(self.shared.limits.response);
+        let mut work = self.work.lock().await;
+        let at = now();
+        if self.is_over() || at >= self.deadline() {
+            return Err(Interrupted::LeaseLost);
+        }
+        work.joined = true;
+        let elapsed = work.anchor.elapsed(at);
+        let expires_at = work.ownership.settled_expiry(elapsed, self.policy.replay_floor());
+        Ok(Completion::new(self.identity.clone(), work.ownership.version(), kept, expires_at))
+    }
+
+    /// Stores the answer, or looks whether the caller's transaction did.
     pub(super) async fn complete(&self, response: &Response) -> Settled {
         let kept = response.kept_within(self.shared.limits.response);
+        if self.work.lock().await.joined {
+            return Box::pin(self.confirm(kept)).await;
+        }
         let floor = self.policy.replay_floor();
         self.settle("complete", |ownership, elapsed| ownership.complete(kept.clone(), elapsed, floor)).await
+    }
+
+    /// Looks whether the caller's transaction stored `kept`, and gives the key up if it did not.
+    async fn confirm(&self, kept: Response) -> Settled {
+        self.tell_over();
+        let confirmed = {
+            let mut work = self.work.lock().await;
+            let deadline = self.deadline().max(now() + self.policy.statement_deadline());
+            let unknown = Error::new(ErrorKind::Timeout, "complete", WriteOutcome::Unknown);
+            // Nothing else is stored under this version, and a rival's row may have replaced what was.
+            work.ownership.settlement_became_unknown();
+            match self.find(unknown, deadline, &mut pauses()).await {
+                Ok(found) => {
+                    let record = found.and_then(|found| found.record);
+                    let change = work.ownership.complete(kept, Duration::ZERO, Duration::ZERO);
+                    work.ownership.judge_settlement(&change, record.as_deref())
+                }
+                Err(error) => {
+                    let settled = Settled::Unknown(error);
+                    events::settled(self, "complete", &settled);
+                    return settled;
+                }
+            }
+        };
+        let settled = match confirmed {
+            SettlementVerdict::Applied => Settled::Recorded,
+            // Still this owner's, and in progress: it was rolled back.
+            SettlementVerdict::SendAgain => {
+                self.abandon().await;
+                Settled::NotCommitted
+            }
+            SettlementVerdict::Fenced(record) => Settled::Fenced(record.map(Box::new)),
+            // What the transaction wrote compared another version, and cannot have landed; or it is gone again.
+            SettlementVerdict::Adopt(_) | SettlementVerdict::Unknown => {
+                Settled::Unknown(Error::new(ErrorKind::Unavailable, "complete", WriteOutcome::Unknown))
+            }
+        };
+        events::settled(self, "complete", &settled);
+        settled
     }
 
     /// Stores that nothing happened, if that can be known.

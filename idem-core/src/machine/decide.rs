@@ -201,6 +201,24 @@ fn take_over(record: &Record, claim: &Claim, clock: Timestamp) -> Decision {
     }
 }
 
+/// How a reconciler takes over a [stuck](Record::is_stuck) record: the version to expect, and the change. `None` if the
+/// record is not stuck.
+///
+/// The same change as a takeover that every policy allows, by the owner and the durations of `claim`. It counts no attempt
+/// with an unknown outcome: it runs nothing, and if it finds out nothing and is over, the ownership that is left behind
+/// stands for the one that it took over. So looking again and again uses up none of a request's
+/// [attempts](crate::Policy::max_attempts).
+#[must_use]
+pub fn reconcile(record: &Record, claim: &Claim, clock: Timestamp) -> Option<(Version, Change)> {
+    if !record.is_stuck(clock) {
+        return None;
+    }
+    let next = next(record, claim, clock);
+    let unresolved = record.unresolved.max(1);
+    let change = Change::Takeover { from: record.status(), read_lease: record.lease, next, unresolved };
+    Some((record.version, change))
+}
+
 /// The next ownership: `locked_at` grows even if the clock stands still or stepped back.
 fn next(record: &Record, claim: &Claim, clock: Timestamp) -> NextOwnership {
     let after_old = record.version.locked_at.saturating_add(Duration::from_micros(1));

@@ -11,10 +11,12 @@
 //!
 //! * [`table`]: which event is legal in which state, as one total table.
 //! * [`change`]: the closed list of compare-and-swaps and what each compares and sets.
+//! * [`completion`]: a completion that a transaction of the caller's writes.
 //! * [`decide`](mod@decide): what a claim that meets a row does.
 //! * [`ownership`]: what an owner proposes, and what it concludes when a reply was lost.
 
 pub mod change;
+pub mod completion;
 pub mod decide;
 pub mod ownership;
 pub mod table;
@@ -23,6 +25,7 @@ pub mod table;
 mod model_check;
 
 pub use change::{Change, NextOwnership};
-pub use decide::{AbandonReason, Decision, Previous, decide};
+pub use completion::{Completion, NotCompleted};
+pub use decide::{AbandonReason, Decision, Previous, decide, reconcile};
 pub use ownership::{NoEffectRefused, Ownership, ProgressVerdict, SettlementVerdict};
 pub use table::{Event, Transition, next_status};

@@ -7,7 +7,7 @@
 //! nothing.
 
 use super::ownership::{ProgressVerdict, SettlementVerdict};
-use super::{Change, Decision, Ownership, decide};
+use super::{Change, Decision, Ownership, decide, reconcile};
 use crate::claim::Claim;
 use crate::fingerprint::{Candidates, Fingerprint};
 use crate::key::{Identity, Key, Scope};
@@ -51,6 +51,9 @@ enum Rule {
 struct Rules {
     /// One policy for each owner.
     takeovers: &'static [Takeover],
+    /// Which of them is no owner but a reconciler: it takes over what is stuck, whatever its policy, does nothing, and
+    /// settles by what it sees.
+    reconciler: Option<usize>,
     undone: Option<Rule>,
     last_tick: u8,
     steps_back: u8,
@@ -271,6 +274,9 @@ impl Rules {
         (record, clock, elapsed): (Record, u8, u8),
         reply: Reply,
     ) -> Actor {
+        if self.reconciler == Some(owner) {
+            return self.reconcile(world, owner, (record, clock, elapsed), reply);
+        }
         let forget = self.undone(Rule::UnknownPastDoesNotExpire) && record.status() == crate::Status::Failed;
         let known = Record { unresolved: 0, effect_begun: false, ..record.clone() };
         let mut decision = decide(if forget { &known } else { &record }, &self.claim(owner), at(clock));
@@ -309,6 +315,28 @@ impl Rules {
             }
             Decision::Mismatch { .. } | Decision::UnknownFingerprint => unreachable!("one fingerprint"),
             Decision::Replay(_) | Decision::InProgress { .. } | Decision::Abandoned { .. } => Actor::Done,
+        }
+    }
+
+    fn reconcile(
+        &self,
+        world: &mut World,
+        owner: usize,
+        (record, clock, elapsed): (Record, u8, u8),
+        reply: Reply,
+    ) -> Actor {
+        let claim = self.claim(owner);
+        if record.version.owner == claim.owner() && record.is_live(at(clock)) {
+            return self.grant(world, record, (clock, elapsed));
+        }
+        let Some((expected, change)) = reconcile(&record, &claim, at(clock)) else { return Actor::Done };
+        match self.send(world, owner, Write::Swap(expected, change.clone()), reply) {
+            Ok(true) => {
+                let after = change.apply(&record, &expected).expect("the store did");
+                self.grant(world, after, (clock, elapsed))
+            }
+            Ok(false) => Actor::Done,
+            Err(()) => Actor::Looks,
         }
     }
 
@@ -429,7 +457,9 @@ impl Model for Rules {
             steps_back: self.steps_back,
             faults: self.faults,
             record: None,
-            owners: vec![Actor::Asks; self.takeovers.len()],
+            owners: (0..self.takeovers.len())
+                .map(|owner| if self.reconciler == Some(owner) { Actor::Looks } else { Actor::Asks })
+                .collect(),
             late: vec![],
             lives: vec![],
             violation: None,
@@ -468,10 +498,11 @@ impl Model for Rules {
                 Actor::Holds(hold) => {
                     let over = hold.is_over(world) && !self.undone(Rule::OwnerStopsAtDeadline);
                     let skip_mark = self.undone(Rule::EffectIsMarkedFirst);
-                    if !hold.marked && !over && !skip_mark {
+                    let reconciles = self.reconciler == Some(owner);
+                    if !hold.marked && !over && !skip_mark && !reconciles {
                         each(Step::Mark);
                     }
-                    if hold.acted {
+                    if hold.acted || reconciles && world.lives[hold.life].effects > 0 {
                         each(Step::Complete);
                     }
                     // Who verifies sees the truth of this moment; who does not is refused if anything may have
@@ -482,7 +513,7 @@ impl Model for Rules {
                         each(Step::Fail);
                     }
                     each(Step::Abandon);
-                    if (hold.marked || skip_mark) && !hold.acted && !over {
+                    if (hold.marked || skip_mark) && !hold.acted && !over && !reconciles {
                         steps.push(Step::Effect(owner));
                     }
                     steps.push(Step::Crash(owner));
@@ -527,6 +558,8 @@ impl Model for Rules {
         let actor = std::mem::replace(&mut world.owners[owner], Actor::Done);
         let seen = |world: &World| match &world.record {
             Some(record) => Actor::Saw(record.clone(), world.clock, world.elapsed),
+            // A reconciler makes no record.
+            None if self.reconciler == Some(owner) => Actor::Looks,
             None => Actor::Asks,
         };
         let next = match (step, actor) {
@@ -599,13 +632,23 @@ const RESUME: &[Takeover] = &[Takeover::Resume; 2];
 const NEVER: &[Takeover] = &[Takeover::Never; 2];
 const BEFORE_EFFECT: &[Takeover] = &[Takeover::OnlyBeforeEffect; 2];
 const MIXED: &[Takeover] = &[Takeover::OnlyBeforeEffect, Takeover::Resume];
+const THREE_NEVER: &[Takeover] = &[Takeover::Never; 3];
+const THREE_BEFORE_EFFECT: &[Takeover] = &[Takeover::OnlyBeforeEffect; 3];
 const THREE_RESUME: &[Takeover] = &[Takeover::Resume; 3];
 const THREE_MIXED: &[Takeover] = &[Takeover::OnlyBeforeEffect, Takeover::Resume, Takeover::OnlyBeforeEffect];
 
 fn rules(takeovers: &'static [Takeover]) -> Rules {
     // Three owners make enough interleavings by themselves.
     let trouble = u8::from(takeovers.len() == 2);
-    Rules { takeovers, undone: None, last_tick: 4, steps_back: trouble, faults: trouble, retention: 1 }
+    Rules {
+        takeovers,
+        reconciler: None,
+        undone: None,
+        last_tick: 4,
+        steps_back: trouble,
+        faults: trouble,
+        retention: 1,
+    }
 }
 
 fn check(rules: Rules) -> (usize, Vec<&'static str>) {
@@ -638,6 +681,16 @@ fn every_interleaving_of_two_owners_keeps_every_rule() {
 fn every_interleaving_of_three_owners_keeps_every_rule() {
     for takeovers in [THREE_RESUME, THREE_MIXED] {
         let (states, broken) = check(rules(takeovers));
+        assert!(broken.is_empty(), "{takeovers:?}: {broken:?}");
+        assert!(states > 10_000, "{takeovers:?}: only {states} states");
+    }
+}
+
+/// A reconciler beside two owners: what an owner did is never done again because somebody looked.
+#[test]
+fn every_interleaving_with_a_reconciler_keeps_every_rule() {
+    for takeovers in [THREE_NEVER, THREE_BEFORE_EFFECT, THREE_RESUME] {
+        let (states, broken) = check(Rules { reconciler: Some(2), ..rules(takeovers) });
         assert!(broken.is_empty(), "{takeovers:?}: {broken:?}");
         assert!(states > 10_000, "{takeovers:?}: only {states} states");
     }

@@ -250,7 +250,9 @@ impl Ownership {
             && record.created_at == self.record.created_at
     }
 
-    fn settled_expiry(&self, elapsed: Duration, replay_floor: Duration) -> crate::Timestamp {
+    /// What a settlement sets as the expiry, `elapsed` after the ownership began: never before the record's own.
+    #[must_use]
+    pub fn settled_expiry(&self, elapsed: Duration, replay_floor: Duration) -> crate::Timestamp {
         let now = self.version().locked_at.saturating_add(elapsed);
         self.record.expires_at.max(now.saturating_add(replay_floor))
     }

@@ -15,6 +15,8 @@ mod leases;
 mod lost_replies;
 mod outcomes;
 mod privacy;
+mod reconciling;
+mod steps;
 mod support;
 mod sweeping;
 mod waiting;

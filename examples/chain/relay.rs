@@ -14,7 +14,7 @@ pub(crate) async fn run(args: RelayArgs) -> Result<(), AnyError> {
     let tables = Tables::open(&args.database_url).await?;
     let connection = redis::Client::open(args.redis_url)?.get_connection_manager().await?;
     let options = RelayOptions::default().with_interval(Duration::from_millis(20));
-    let running = Relay::new(tables.outbox, tables.pool, RedisStreams::new(connection), options).spawn();
+    let running = Relay::new(&tables.outbox, tables.pool, RedisStreams::new(connection), options).spawn();
     println!("relaying");
     std::future::pending::<()>().await;
     running.stop().await;

@@ -157,11 +157,11 @@ impl Inbox {
     where
         W: for<'c> FnOnce(&'c mut PgConnection) -> Work<'c, T, E>,
     {
-        let mut transaction = self.pool.begin().await.map_err(not_applied)?;
+        let mut transaction = self.pool.begin().await.map_err(|error| not_applied(&error))?;
         let consumed = self.consume_in(&mut transaction, event, work).await?;
         if let Consumed::Done(_) = consumed {
             // From here on nobody knows, until the server says.
-            transaction.commit().await.map_err(unknown)?;
+            transaction.commit().await.map_err(|error| unknown(&error))?;
         }
         Ok(consumed)
     }
@@ -187,17 +187,17 @@ impl Inbox {
         W: for<'c> FnMut(usize, &'c mut PgConnection) -> Work<'c, T, E>,
     {
         use sqlx::Connection as _;
-        let mut transaction = self.pool.begin().await.map_err(not_applied)?;
+        let mut transaction = self.pool.begin().await.map_err(|error| not_applied(&error))?;
         let mut outcomes = Vec::with_capacity(events.len());
         for (number, event) in events.iter().enumerate() {
             // Dropped without being released, it is rolled back.
-            let mut part = transaction.begin().await.map_err(not_applied)?;
+            let mut part = transaction.begin().await.map_err(|error| not_applied(&error))?;
             let consumed = self.consume_in(&mut part, event, |connection| work(number, connection)).await;
             let ended = if consumed.is_ok() { part.commit().await } else { part.rollback().await };
-            ended.map_err(not_applied)?;
+            ended.map_err(|error| not_applied(&error))?;
             outcomes.push(consumed);
         }
-        transaction.commit().await.map_err(unknown)?;
+        transaction.commit().await.map_err(|error| unknown(&error))?;
         Ok(outcomes)
     }
 
@@ -258,11 +258,11 @@ impl fmt::Debug for Inbox {
     }
 }
 
-fn not_applied(error: sqlx::Error) -> Error {
-    translate("consume", &error).with_write_outcome(WriteOutcome::NotApplied)
+fn not_applied(error: &sqlx::Error) -> Error {
+    translate("consume", error).with_write_outcome(WriteOutcome::NotApplied)
 }
 
 /// For a commit: unless the server says that it was refused, it may have been done.
-fn unknown(error: sqlx::Error) -> Error {
-    translate("consume", &error)
+fn unknown(error: &sqlx::Error) -> Error {
+    translate("consume", error)
 }

@@ -198,11 +198,14 @@ impl PostgresStore {
         if !rows.is_empty() {
             return Ok(());
         }
-        // Not there, or not to be seen from here?
-        if self.sees_only_its_snapshot(connection).await? {
+        // Not this owner's any more, or not to be seen from here?
+        let identity = completion.identity();
+        let name = [Value::Text(identity.scope().as_str()), Value::Text(identity.key().as_str())];
+        let (found, _) = self.read_in(connection, &name).await?;
+        if found.is_none() && self.sees_only_its_snapshot(connection).await? {
             let error = Error::new(ErrorKind::InvalidRequest, "complete", WriteOutcome::NotApplied).with_source(
-                "the record is not as it was claimed, or cannot be seen from this transaction: above READ COMMITTED, \
-                 begin the transaction after the key was claimed",
+                "the record cannot be seen from this transaction: above READ COMMITTED, begin the transaction after the key \
+                 was claimed",
             );
             return Err(NotCompleted::Store(error));
         }
@@ -257,7 +260,7 @@ impl PostgresStore {
     pub async fn claim_in(&self, connection: &mut PgConnection, claim: &Claim) -> Result<ClaimedIn, Error> {
         // A statement that fails ends a transaction, unless it is inside one of its own.
         if let Err(error) = connection.execute("SAVEPOINT idem_claim").await {
-            return Err(match error.as_database_error().and_then(|answer| answer.code()).as_deref() {
+            return Err(match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
                 Some("25P01") => Error::new(ErrorKind::InvalidRequest, "claim", WriteOutcome::NotApplied)
                     .with_source("the connection is not in a transaction: begin one"),
                 _ => translate("claim", &error).with_write_outcome(WriteOutcome::NotApplied),
@@ -391,6 +394,15 @@ enum Stopped {
     /// A rival was faster, and this transaction cannot see what it did.
     TryAgain,
     Error(Error),
+}
+
+impl From<Stopped> for NotCompleted {
+    fn from(stopped: Stopped) -> Self {
+        Self::Store(match stopped {
+            Stopped::TryAgain => Error::new(ErrorKind::Unavailable, "complete", WriteOutcome::NotApplied),
+            Stopped::Error(error) => error.with_write_outcome(WriteOutcome::NotApplied),
+        })
+    }
 }
 
 impl From<Error> for Stopped {

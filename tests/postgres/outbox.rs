@@ -34,7 +34,7 @@ impl Bench {
     }
 
     fn relay<P: Publisher>(&self, publisher: P, options: RelayOptions) -> Relay<P> {
-        Relay::new(self.outbox.clone(), self.pool.clone(), publisher, options)
+        Relay::new(&self.outbox, self.pool.clone(), publisher, options)
     }
 
     async fn waiting(&self) -> i64 {

@@ -29,11 +29,11 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn start(addresses: Vec<SocketAddr>, count: usize, seed: u64) -> Self {
+    pub(crate) fn start(addresses: &[SocketAddr], count: usize, seed: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
         for number in 0..count {
-            let (addresses, stop) = (addresses.clone(), Arc::clone(&stop));
+            let (addresses, stop) = (addresses.to_vec(), Arc::clone(&stop));
             tasks.spawn(async move {
                 let mut random = StdRng::seed_from_u64(seed.wrapping_mul(1_000).wrapping_add(number as u64));
                 let client = reqwest::Client::builder().timeout(PATIENCE).build()?;

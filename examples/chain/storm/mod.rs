@@ -48,7 +48,7 @@ pub(crate) async fn run(args: StormArgs) -> Result<bool, AnyError> {
     let tables = Tables::open(&servers.database_url).await?;
     let mut random = StdRng::seed_from_u64(args.seed);
     let mut processes = Processes::start(&servers.database_url, &servers.redis_url, args.naive).await?;
-    let clients = Clients::start(processes.addresses(), args.clients, args.seed);
+    let clients = Clients::start(&processes.addresses(), args.clients, args.seed);
 
     #[expect(clippy::disallowed_methods, reason = "a storm lasts for a while")]
     let now = tokio::time::Instant::now;

@@ -160,7 +160,7 @@ pub struct Relayed {
 /// use sqlx::PgPool;
 ///
 /// async fn start(pool: PgPool, publisher: impl Publisher + 'static) -> Result<(), Box<dyn std::error::Error>> {
-///     let relay = Relay::new(Outbox::new("idem", "outbox")?, pool, publisher, RelayOptions::default());
+///     let relay = Relay::new(&Outbox::new("idem", "outbox")?, pool, publisher, RelayOptions::default());
 ///     let running = relay.spawn();
 ///     // ... at the end of the process:
 ///     running.stop().await;
@@ -186,7 +186,7 @@ struct Waiting {
 
 impl<P: Publisher> Relay<P> {
     /// A relay that publishes what is in `outbox`, reached by `pool`. It uses one connection at a time.
-    pub fn new(outbox: Outbox, pool: PgPool, publisher: P, options: RelayOptions) -> Self {
+    pub fn new(outbox: &Outbox, pool: PgPool, publisher: P, options: RelayOptions) -> Self {
         let table = outbox.name();
         let columns = "o.id, o.event_id, o.topic, o.aggregate, o.payload, o.attempts";
         let earlier = match options.dead {

@@ -1,10 +1,11 @@
 //! The servers of a run, and what the machine is: [`Server`], [`redis`], [`machine`].
 
-use crate::Error;
 use idem_tests::rig::postgres::{Database, Postgres, Version};
 use idem_tests::rig::redis::{Flavour, Redis};
 use std::path::Path;
 use std::sync::Arc;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// What every PostgreSQL of a run is set to: durable as it comes, with room for a log that is not written out in the
 /// middle of a round.
@@ -18,14 +19,22 @@ const SETTINGS: [(&str, &str); 5] = [
 /// The most connections that pgbench opens, and some.
 const CONNECTIONS: &str = "400";
 
-pub(crate) enum Server {
+/// The PostgreSQL of a run.
+#[derive(Debug)]
+pub enum Server {
+    /// The rig's own, which goes with the value.
     Own(Postgres),
+    /// Somebody else's.
     Given(String),
 }
 
 impl Server {
     /// The server at `url`, or one of the rig's own: PostgreSQL 18 if there is one.
-    pub(crate) async fn find(url: Option<String>) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub async fn find(url: Option<String>) -> Result<Self, Error> {
         if let Some(url) = url {
             return Ok(Self::Given(url));
         }
@@ -40,14 +49,16 @@ impl Server {
     }
 
     /// An empty database, which is dropped with the value.
-    pub(crate) async fn database(&self) -> Space {
+    pub async fn database(&self) -> Space {
         match self {
             Self::Own(server) => Space::Fresh(server.database().await),
             Self::Given(url) => Space::Given(url.clone()),
         }
     }
 
-    pub(crate) fn programs(&self) -> Option<&Path> {
+    /// Where its programs are, if that is known.
+    #[must_use]
+    pub fn programs(&self) -> Option<&Path> {
         match self {
             Self::Own(server) => Some(server.programs()),
             Self::Given(_) => None,
@@ -67,13 +78,18 @@ impl Server {
 }
 
 /// Where tables are made.
-pub(crate) enum Space {
+#[derive(Debug)]
+pub enum Space {
+    /// A database that goes with the value.
     Fresh(Database),
+    /// The given one.
     Given(String),
 }
 
 impl Space {
-    pub(crate) fn url(&self) -> &str {
+    /// How to reach it.
+    #[must_use]
+    pub fn url(&self) -> &str {
         match self {
             Self::Fresh(database) => database.url(),
             Self::Given(url) => url,
@@ -82,14 +98,19 @@ impl Space {
 }
 
 /// A Redis that appends to its file and never rewrites it, so that no rewriting takes a core from whoever is measured.
-pub(crate) async fn redis(fsync: &'static str) -> Result<Arc<Redis>, Error> {
+///
+/// # Errors
+///
+/// If there is none.
+pub async fn redis(fsync: &'static str) -> Result<Arc<Redis>, Error> {
     let settings = [("appendonly", "yes"), ("appendfsync", fsync), ("auto-aof-rewrite-percentage", "0")];
     Ok(Arc::new(Redis::own(Flavour::Redis, &settings).await?))
 }
 
 /// What a reader has to know about a run.
-pub(crate) fn machine(server: Option<&Server>) -> Vec<String> {
-    let mut lines = idem_benches::machine::facts();
+#[must_use]
+pub fn machine(server: Option<&Server>) -> Vec<String> {
+    let mut lines = crate::machine::facts();
     lines.extend(server.map(Server::says));
     lines
 }

@@ -30,9 +30,9 @@ impl Tables {
         let outbox = Outbox::new("idem", "outbox")?;
         outbox.migrate(&pool).await?;
         sqlx::raw_sql(
-            "BEGIN; SELECT pg_advisory_xact_lock(7); \
+            "SELECT pg_advisory_xact_lock(7); \
              CREATE TABLE IF NOT EXISTS charges (id uuid NOT NULL, key text NOT NULL, amount bigint NOT NULL); \
-             CREATE TABLE IF NOT EXISTS entries (event text NOT NULL, amount bigint NOT NULL); COMMIT",
+             CREATE TABLE IF NOT EXISTS entries (event text NOT NULL, amount bigint NOT NULL)",
         )
         .execute(&pool)
         .await?;

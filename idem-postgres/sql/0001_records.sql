@@ -42,6 +42,12 @@ CREATE TABLE idem.records (
     autovacuum_analyze_scale_factor = 0.05
 );
 
+-- Long bodies: several times as fast as the default, and hardly larger. A server that was built without it keeps its default.
+DO $lz4$ BEGIN
+    ALTER TABLE idem.records ALTER COLUMN response_body SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported THEN NULL;
+END $lz4$;
+
 -- What purge walks. Completion writes the same expires_at again, which keeps it HOT.
 CREATE INDEX records_expires_at_idx ON idem.records (expires_at);
 -- What the walk for stuck records follows. It changes with ownership only.

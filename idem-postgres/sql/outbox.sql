@@ -2,6 +2,8 @@
 --
 -- For teams that run their own migrations: replace idem.outbox by your schema and table. It is what Outbox::migrate runs.
 
+CREATE SCHEMA IF NOT EXISTS idem;
+
 CREATE TABLE IF NOT EXISTS idem.outbox (
     -- The order within an aggregate.
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -26,6 +26,21 @@
 //! Claims and completions of concurrent callers go to the server together, in one statement for many: the more there are, the fewer statements each
 //! costs. A single caller goes alone, without any delay. See [`PostgresConfig::with_group_limit`].
 //!
+//! # Commit with your own work
+//!
+//! [`PostgresStore::complete_in`] writes an operation's completion in a transaction of yours, beside your own rows: all of it is there, or nothing.
+//! Work that is nothing but writes to this database can be claimed in that transaction, too: [`PostgresStore::claim_in`]. Other drivers bind
+//! [`CompletionValues`] to [`PostgresStore::completion_statement`].
+//!
+//! # Publish what happened, and do it once elsewhere
+//!
+//! An event that is [appended to an outbox](outbox::Outbox) in that transaction is published by a [relay](outbox::Relay), at least once and in the order
+//! of its aggregate. The consumer's side is an [`Inbox`]: an event and what is done about it are one transaction.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `redis-streams` | a publisher to Redis Streams |
+//!
 //! # Beside the pool that you have
 //!
 //! The store has a small pool of its own, made from the options of yours (`PgPool::connect_options`), and never borrows from it: a transaction that
@@ -48,7 +63,7 @@
 //!
 //! # Run the migrations yourself
 //!
-//! The files are in the crate's `sql` folder, and in [`MIGRATIONS`]. The role of the service then needs no more than `USAGE` on the schema, `SELECT`, `INSERT`,
+//! The files are in the crate's `sql` folder, and in [`MIGRATIONS`]; an outbox is one of its own, [`outbox::OUTBOX_MIGRATION`]. The role of the service then needs no more than `USAGE` on the schema, `SELECT`, `INSERT`,
 //! `UPDATE` and `DELETE` on the table, and `SELECT` and `UPDATE` on its `_meta` table.
 //!
 //! # What it needs from the server

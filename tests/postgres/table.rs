@@ -300,3 +300,16 @@ async fn fill(bench: &mut Bench, rows: i64, expires_at: &str) {
         .await;
     bench.execute(&format!("DELETE FROM {table} WHERE key = 'sample'")).await;
 }
+
+/// Where the server can, long bodies are compressed by the method that costs least.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_are_compressed_fast_where_the_server_can() {
+    let mut bench = bench().await;
+    let can = "SELECT ('lz4' = ANY (enumvals))::int::bigint FROM pg_settings WHERE name = 'default_toast_compression'";
+    let does = format!(
+        "SELECT (attcompression = 'l')::int::bigint FROM pg_attribute \
+         WHERE attrelid = '{}'::regclass AND attname = 'response_body'",
+        bench.table
+    );
+    assert_eq!(bench.number(can).await, bench.number(&does).await);
+}

@@ -163,7 +163,8 @@ impl Engine {
     /// oldest first.
     ///
     /// `look` gets each of them under a lease that is renewed while it looks, as a handler does, and says what it found.
-    /// Several processes may do so at the same time: each operation is in the hands of one.
+    /// Several processes may do so at the same time: each operation is in the hands of one. Lease and provider window are
+    /// those of the engine's own policy.
     ///
     /// # Errors
     ///

@@ -123,6 +123,25 @@ async fn what_cannot_be_is_said_and_not_guessed() {
     assert!(by_hand.to_string().contains("not both"), "{by_hand}");
 }
 
+/// What is stored is read by later releases.
+#[tokio::test(start_paused = true)]
+async fn the_layout_of_what_is_stored_does_not_change() {
+    let bench = Bench::new();
+    let outcome = bench.engine.execute(request(), |operation| async move {
+        let mut steps = operation.steps()?;
+        let _: String = steps.step("charge", || async { Ok::<_, Failure<()>>("ch_1".to_owned()) }).await?;
+        let _: Option<u8> = steps.step("receipt", || async { Ok::<_, Failure<()>>(None) }).await?;
+        Err::<Response, _>(Failure::Unknown(()))
+    });
+    assert!(matches!(outcome.await.unwrap(), Outcome::Failed { .. }));
+    let point = bench.record().await.unwrap().recovery_point.unwrap();
+    assert_eq!(point.name, "receipt");
+    assert_eq!(
+        point.data,
+        r#"{"steps":1,"done":[{"step":"charge","result":"ch_1"},{"step":"receipt","result":null}]}"#
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_result_shows() {
     let bench = Bench::new();

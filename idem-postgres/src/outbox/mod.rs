@@ -133,13 +133,17 @@ impl Outbox {
     ///
     /// Everything is one transaction: dropped half-way, all of it is there or nothing.
     pub async fn migrate(&self, pool: &PgPool) -> Result<(), Error> {
+        let schema = &self.schema;
+        // A role that may not create schemas may still use one that is there.
+        let create = format!(
+            "DO $idem$ BEGIN IF to_regnamespace('\"{schema}\"') IS NULL THEN CREATE SCHEMA \"{schema}\"; END IF; END $idem$;"
+        );
         let migration = OUTBOX_MIGRATION
+            .replace("CREATE SCHEMA IF NOT EXISTS idem;", &create)
             .replace("outbox_aggregate_idx", &format!("\"{}_aggregate_idx\"", self.table))
             .replace("idem.outbox", &self.name());
-        let script = format!(
-            "BEGIN; SELECT pg_advisory_xact_lock({MIGRATION_LOCK}); CREATE SCHEMA IF NOT EXISTS \"{}\"; {migration} COMMIT;",
-            self.schema
-        );
+        // Several statements in one message are one transaction.
+        let script = format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK}); {migration}");
         sqlx::raw_sql(AssertSqlSafe(script)).execute(pool).await.map_err(|error| translate("migrate", &error))?;
         Ok(())
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use idem_core::{Error, ErrorKind, WriteOutcome};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, PgPool, Row as _};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -295,11 +295,11 @@ impl<P: Publisher> Relay<P> {
             .fetch_all(connection)
             .await
             .map_err(|error| failed(&error))?;
-        let mut places: std::collections::HashMap<String, usize> =
+        let places: HashMap<String, usize> =
             aggregates.into_iter().enumerate().map(|(place, aggregate)| (aggregate, place)).collect();
         for row in &followers {
             let follower = waiting(row)?;
-            if let Some(place) = places.get_mut(&follower.event.aggregate)
+            if let Some(place) = places.get(&follower.event.aggregate)
                 && let Some(line) = lines.get_mut(*place)
             {
                 line.push_back(follower);

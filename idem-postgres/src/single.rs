@@ -124,8 +124,8 @@ impl Single {
         for _ in 0..MAX_VANISHED {
             match self.link.run("insert", &self.sql.insert, &values).await? {
                 Answer::Rows(rows) => {
-                    blocked.forget(identity);
                     if let Some(row) = rows.first() {
+                        blocked.forget(identity);
                         let locked_at = instant("insert", row, "locked_at")
                             .map_err(|error| error.with_write_outcome(WriteOutcome::Unknown))?;
                         return Ok(Inserted::Won(Version { locked_at, owner: insertion.owner }));
@@ -147,7 +147,10 @@ impl Single {
             // The row that was in the way is read by a statement of its own: one that did both would work from one snapshot, and could
             // miss the winner.
             match self.in_the_way(identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))? {
-                InTheWay::Row(record, clock) => return Ok(Inserted::Existing(record, clock)),
+                InTheWay::Row(record, clock) => {
+                    blocked.forget(identity);
+                    return Ok(Inserted::Existing(record, clock));
+                }
                 // It may be this claim's own, as above, but not for long: no transaction of a caller's is this claim.
                 InTheWay::Transaction => {
                     blocked.remember(identity, now());

@@ -298,6 +298,64 @@ async fn a_hundred_rivals_of_an_uncommitted_claim_return_at_once() {
     }
 }
 
+/// Bug: while a transaction held a key, groups waited for it again and again, 20 ms each, and all other keys with them.
+/// Cause: a look at the key forgot that it was blocked before it found out that it still is, and whoever came in between
+/// went with a group. Fix: it is forgotten when it is known to be free. A group that waits in vain is rolled back, which
+/// the server counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_known_to_be_blocked_never_holds_a_group_up() {
+    let own = Own::new().await;
+    let pool = application(&own, LEVELS[0]).await;
+    let before = rollbacks(&own).await;
+    {
+        // A look counts for as long as this, so that there are many.
+        let config = own.config().with_max_connections(2).with_lock_timeout(Duration::from_millis(1));
+        let store = PostgresStore::connect(config).await.unwrap();
+        let engine = engine_with_patience(&store);
+        let mut transaction = pool.begin().await.unwrap();
+        let _held = held(&store, &mut transaction, "k").await;
+        // From here on it is known.
+        assert!(matches!(engine.begin(request("k")).await.unwrap(), Begun::InProgress { .. }));
+        let mut rivals = JoinSet::new();
+        for _ in 0..50 {
+            let engine = engine.clone();
+            rivals.spawn(async move {
+                for _ in 0..100 {
+                    assert!(matches!(engine.begin(request("k")).await.unwrap(), Begun::InProgress { .. }));
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            });
+        }
+        // So many others that whoever comes goes with a group.
+        for number in 0..30 {
+            let engine = engine.clone();
+            rivals.spawn(async move {
+                for round in 0..20 {
+                    let lease = acquired(&engine, &format!("other {number}, {round}")).await;
+                    let _ = lease.complete(answer("other")).await.unwrap();
+                }
+            });
+        }
+        all(rivals).await;
+        transaction.commit().await.unwrap();
+        engine.drain(Duration::from_secs(5)).await;
+    }
+    // What a connection did is counted when it is closed, at the latest.
+    while own.connections("true").await > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(rollbacks(&own).await - before, 0);
+}
+
+async fn rollbacks(own: &Own) -> i64 {
+    let mut client = own.server.client().await;
+    sqlx::query_scalar("SELECT xact_rollback FROM pg_stat_database WHERE datname = $1")
+        .bind(own.database.name())
+        .fetch_one(&mut client)
+        .await
+        .unwrap()
+}
+
 /// The engine's own patience is the test's, so that nothing but an answer ends a call.
 fn engine_with_patience(store: &PostgresStore) -> idem_core::Engine {
     let policy = idem_core::Policy::builder().with_lease(Duration::from_secs(90));

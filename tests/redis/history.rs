@@ -253,8 +253,14 @@ fn over_postgres_a_redis_that_suffers_everything_changes_nothing() {
     let tormented = |_| -> Arc<dyn Store> {
         Arc::new(runtime.block_on(async { Patient::in_front_of(Arc::new(postgres().await), &torment, &told).await }))
     };
-    let played = play_from::<OwnClock>(seed, &tormented, LISTS);
-    played.unwrap_or_else(|failure| panic!("{failure}"));
+    // What is done when is drawn, and so is what a call meets: of one history in a few, nothing that nobody writes.
+    for more in 0..8 {
+        let played = play_from::<OwnClock>(seed.wrapping_add(more), &tormented, LISTS);
+        played.unwrap_or_else(|failure| panic!("{failure}"));
+        if told.lock().unwrap().iter().any(|counts: &CacheCounts| counts.strange > 0) {
+            break;
+        }
+    }
     bears_witness(Kind::Everything, runtime.block_on(torment.end()), &told.lock().unwrap());
 }
 

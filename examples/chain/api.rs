@@ -90,9 +90,8 @@ impl Service {
         key: String,
         event: String,
     ) -> Result<Response, Failure<sqlx::Error>> {
-        let nothing_yet = Failure::NoEffect;
         let id = Uuid::new_v4();
-        let mut transaction = self.tables.pool.begin().await.map_err(nothing_yet)?;
+        let mut transaction = self.tables.pool.begin().await.map_err(Failure::NoEffect)?;
         sqlx::query("INSERT INTO charges VALUES ($1, $2, $3)")
             .bind(id)
             .bind(key)

@@ -43,6 +43,10 @@ impl Operation {
         Self { tenure }
     }
 
+    pub(super) fn tenure(&self) -> &Tenure {
+        &self.tenure
+    }
+
     /// Which attempt this is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {

@@ -3,7 +3,6 @@
 use super::claiming::{Seized, seize};
 use super::clock::now;
 use super::execute;
-use super::lease::Lease;
 use super::operation::Operation;
 use super::outcome::{Disposition, Failure, Outcome, Recorded};
 use super::{Engine, calls};
@@ -15,7 +14,6 @@ use crate::store::{Stuck, StuckQuery};
 use crate::time::Timestamp;
 use backon::{BackoffBuilder, ConstantBuilder};
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -30,8 +28,6 @@ use tracing::{debug, warn};
 #[derive(Debug, Clone)]
 pub struct Unresolved {
     operation: Operation,
-    identity: Identity,
-    created_at: Timestamp,
     window_left: Duration,
 }
 
@@ -39,7 +35,7 @@ impl Unresolved {
     /// Whose operation, under which key.
     #[must_use]
     pub fn identity(&self) -> &Identity {
-        &self.identity
+        self.operation.tenure().identity()
     }
 
     /// Whether an external call may have been made. If not, no call was begun by an attempt that keeps to
@@ -63,7 +59,7 @@ impl Unresolved {
     /// When the operation was first asked for, by the store's clock.
     #[must_use]
     pub fn created_at(&self) -> Timestamp {
-        self.created_at
+        self.operation.tenure().granted().created_at
     }
 
     /// For how long the provider still knows its keys, by the policy's
@@ -257,11 +253,12 @@ impl Engine {
             return Ok(());
         };
         let lease = super::lease(grant)?;
-        let unresolved = self.unresolved(&lease, stuck, clock);
+        let age = clock.saturating_duration_since(stuck.created_at);
+        let window_left = self.shared.policy.provider_window().saturating_sub(age);
         total.looked_at += 1;
-        total.too_late += u64::from(unresolved.window_left.is_zero());
-        let handler = |_| async {
-            match look(unresolved).await {
+        total.too_late += u64::from(window_left.is_zero());
+        let handler = |operation| async move {
+            match look(Unresolved { operation, window_left }).await {
                 Finding::Completed(response) => Ok(response),
                 Finding::NothingHappened => Err(Failure::VerifiedNoEffect(())),
                 Finding::StillUnknown => Err(Failure::Unknown(())),
@@ -281,16 +278,6 @@ impl Engine {
             | Outcome::Abandoned { .. } => total.still_unknown += 1,
         }
         Ok(())
-    }
-
-    fn unresolved(&self, lease: &Lease, stuck: &Stuck, clock: Timestamp) -> Unresolved {
-        let age = clock.saturating_duration_since(stuck.created_at);
-        Unresolved {
-            operation: Operation::new(Arc::clone(lease.tenure())),
-            identity: stuck.identity.clone(),
-            created_at: stuck.created_at,
-            window_left: self.shared.policy.provider_window().saturating_sub(age),
-        }
     }
 
     fn check_window(&self, options: &ReconcileOptions) -> Result<(), Error> {

@@ -157,13 +157,12 @@ impl Steps {
         T: Serialize + DeserializeOwned,
         F: Future<Output = Result<T, Failure<E, R>>>,
     {
-        if let Some(result) = self.committed(name)? {
-            return Ok(result);
-        }
-        self.operation.begin_effect(name).await?;
-        let result = call(self.operation.derived_key(name)).await?;
-        self.commit(name, &result).await?;
-        Ok(result)
+        let operation = self.operation.clone();
+        let marked = || async move {
+            operation.begin_effect(name).await?;
+            call(operation.derived_key(name)).await
+        };
+        self.step(name, marked).await
     }
 
     fn committed<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Interrupted> {

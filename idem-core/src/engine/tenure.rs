@@ -12,6 +12,7 @@ use crate::policy::Policy;
 use crate::record::{Record, RecoveryPoint, State, Version};
 use crate::response::Response;
 use crate::store::Swapped;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
@@ -31,14 +32,14 @@ pub(super) struct Tenure {
     standing: sync::Mutex<Standing>,
     /// Whoever waits until the owner is told to stop.
     told: Notify,
+    /// Whether a transaction of the caller's writes the completion.
+    joined: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Work {
     ownership: Ownership,
     anchor: Anchor,
-    /// Whether a transaction of the caller's writes the completion.
-    joined: bool,
 }
 
 /// What handler and keeper look at without waiting for a write.
@@ -91,9 +92,10 @@ impl Tenure {
             policy,
             identity,
             granted: record.clone(),
-            work: Mutex::new(Work { ownership: Ownership::new(record), anchor, joined: false }),
+            work: Mutex::new(Work { ownership: Ownership::new(record), anchor }),
             standing: sync::Mutex::new(standing),
             told: Notify::new(),
+            joined: AtomicBool::new(false),
         }
     }
 
@@ -176,7 +178,7 @@ impl Tenure {
     }
 
     pub(super) async fn renew(&self) -> Result<Renewal, Interrupted> {
-        if self.work.lock().await.joined {
+        if self.joined.load(Ordering::SeqCst) {
             return Ok(Renewal::Joined);
         }
         let deadline = self.deadline();
@@ -305,12 +307,12 @@ impl Tenure {
     /// The completion, for a transaction of the caller's to write.
     pub(super) async fn completion(&self, response: &Response) -> Result<Completion, Interrupted> {
         let kept = response.kept_within(self.shared.limits.response);
-        let mut work = self.work.lock().await;
+        let work = self.work.lock().await;
         let at = now();
         if self.is_over() || at >= self.deadline() {
             return Err(Interrupted::LeaseLost);
         }
-        work.joined = true;
+        self.joined.store(true, Ordering::SeqCst);
         let elapsed = work.anchor.elapsed(at);
         let expires_at = work.ownership.settled_expiry(elapsed, self.policy.replay_floor());
         Ok(Completion::new(self.identity.clone(), work.ownership.version(), kept, expires_at))
@@ -319,7 +321,7 @@ impl Tenure {
     /// Stores the answer, or looks whether the caller's transaction did.
     pub(super) async fn complete(&self, response: &Response) -> Settled {
         let kept = response.kept_within(self.shared.limits.response);
-        if self.work.lock().await.joined {
+        if self.joined.load(Ordering::SeqCst) {
             return Box::pin(self.confirm(kept)).await;
         }
         let floor = self.policy.replay_floor();

@@ -301,17 +301,7 @@ impl Rules {
         match decision {
             Decision::Acquired => self.grant(world, record, (clock, elapsed)),
             Decision::Swap { expected, change } => {
-                match self.send(world, owner, Write::Swap(expected, change.clone()), reply) {
-                    Ok(true) => {
-                        let mut after = change.apply(&record, &expected).unwrap_or_else(|| record.clone());
-                        if let Some(stored) = &world.record {
-                            // Only where a rule is undone does the store hold something else than the owner proposed.
-                            after = stored.clone();
-                        }
-                        self.grant(world, after, (clock, elapsed))
-                    }
-                    Ok(false) | Err(()) => Actor::Looks,
-                }
+                self.take(world, owner, (record, clock, elapsed), (expected, change), reply)
             }
             Decision::Mismatch { .. } | Decision::UnknownFingerprint => unreachable!("one fingerprint"),
             Decision::Replay(_) | Decision::InProgress { .. } | Decision::Abandoned { .. } => Actor::Done,
@@ -330,13 +320,28 @@ impl Rules {
             return self.grant(world, record, (clock, elapsed));
         }
         let Some((expected, change)) = reconcile(&record, &claim, at(clock)) else { return Actor::Done };
+        self.take(world, owner, (record, clock, elapsed), (expected, change), reply)
+    }
+
+    /// Sends the swap that makes the record, as it was seen, this owner's.
+    fn take(
+        &self,
+        world: &mut World,
+        owner: usize,
+        (record, clock, elapsed): (Record, u8, u8),
+        (expected, change): (Version, Change),
+        reply: Reply,
+    ) -> Actor {
         match self.send(world, owner, Write::Swap(expected, change.clone()), reply) {
             Ok(true) => {
-                let after = change.apply(&record, &expected).expect("the store did");
+                let mut after = change.apply(&record, &expected).unwrap_or_else(|| record.clone());
+                if let Some(stored) = &world.record {
+                    // Only where a rule is undone does the store hold something else than the owner proposed.
+                    after = stored.clone();
+                }
                 self.grant(world, after, (clock, elapsed))
             }
-            Ok(false) => Actor::Done,
-            Err(()) => Actor::Looks,
+            Ok(false) | Err(()) => Actor::Looks,
         }
     }
 

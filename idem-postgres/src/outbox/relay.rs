@@ -22,6 +22,11 @@ pub trait Publisher: Send + Sync {
     ///
     /// An event whose answer is lost is published again, with the same id: so one that may have been published counts as
     /// failed. The answers are in the order of the events, and as many.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is dropped at the relay's publish deadline, and when the relay stops: what it had sent by then may be published,
+    /// and is published again.
     async fn publish(&self, events: &[OutboxEvent]) -> Vec<Result<(), PublishError>>;
 }
 

@@ -17,7 +17,24 @@ const MAX_VANISHED: u32 = 16;
 /// How often a write waits anew, a lock timeout each, for a rival that has not committed yet, before its caller is told that the store is unavailable.
 const MAX_WAITS: u32 = 8;
 /// When to ask again for a key whose claim a rival has not committed yet.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What came of the statement `insert`, in its row; nothing if the row in its way was committed after it began, or is not committed yet.
+pub(crate) fn inserted(row: &PgRow, owner: Owner) -> Result<Option<Inserted>, Error> {
+    let won_at = column::<Option<i64>>("insert", row, "won_at")
+        // The row is there, and nobody can say whose.
+        .map_err(|error| error.with_write_outcome(WriteOutcome::Unknown))?;
+    match won_at {
+        Some(locked_at) => Ok(Some(Inserted::Won(Version { locked_at: Timestamp::from_micros(locked_at), owner }))),
+        None => existing(row),
+    }
+}
+
+/// The record that was there already.
+pub(crate) fn existing(row: &PgRow) -> Result<Option<Inserted>, Error> {
+    let Some(record) = record("insert", row)? else { return Ok(None) };
+    Ok(Some(Inserted::Existing(record, instant("insert", row, "clock")?)))
+}
 
 /// The statements of a store, each sent for one caller.
 pub(crate) struct Single {
@@ -117,6 +134,12 @@ impl Single {
         }
     }
 
+    /// Somebody's claim of the key is on its way, and from now on that is known.
+    pub(crate) fn busy(&self, identity: &Identity) -> Inserted {
+        self.blocked.remember(identity, now());
+        Inserted::Busy { retry_after: ASK_AGAIN }
+    }
+
     pub(crate) async fn insert(&self, insertion: &Insertion) -> Result<Inserted, Error> {
         let (identity, values) = (&insertion.identity, insertion.values());
         let blocked = &self.blocked;
@@ -124,18 +147,14 @@ impl Single {
         for _ in 0..MAX_VANISHED {
             match self.link.run("insert", &self.sql.insert, &values).await? {
                 Answer::Rows(rows) => {
-                    if let Some(row) = rows.first() {
+                    let row = rows.first().map(|row| inserted(row, insertion.owner)).transpose()?;
+                    if let Some(inserted) = row.flatten() {
                         blocked.forget(identity);
-                        let locked_at = instant("insert", row, "locked_at")
-                            .map_err(|error| error.with_write_outcome(WriteOutcome::Unknown))?;
-                        return Ok(Inserted::Won(Version { locked_at, owner: insertion.owner }));
+                        return Ok(inserted);
                     }
                 }
                 // Somebody's claim is on its way. It may be this claim's own, whose reply was lost: then it has to be asked for again.
-                Answer::RivalUncommitted if !insertion.asked_before => {
-                    blocked.remember(identity, now());
-                    return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
-                }
+                Answer::RivalUncommitted if !insertion.asked_before => return Ok(self.busy(identity)),
                 Answer::RivalUncommitted if waits > 0 => {
                     waits -= 1;
                     continue;
@@ -144,18 +163,14 @@ impl Single {
                     return Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied));
                 }
             }
-            // The row that was in the way is read by a statement of its own: one that did both would work from one snapshot, and could
-            // miss the winner.
+            // Whoever was in the way came after the statement's snapshot, and is read by a statement of its own.
             match self.in_the_way(identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))? {
                 InTheWay::Row(record, clock) => {
                     blocked.forget(identity);
                     return Ok(Inserted::Existing(record, clock));
                 }
                 // It may be this claim's own, as above, but not for long: no transaction of a caller's is this claim.
-                InTheWay::Transaction => {
-                    blocked.remember(identity, now());
-                    return Ok(Inserted::Busy { retry_after: ASK_AGAIN });
-                }
+                InTheWay::Transaction => return Ok(self.busy(identity)),
                 InTheWay::Nothing => {}
             }
         }

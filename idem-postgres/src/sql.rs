@@ -12,6 +12,9 @@ const RECORD: &str = "r.fingerprint, r.status, r.attempt, r.owner, \
     r.recovery_point, r.recovery_data, (extract(epoch FROM r.created_at) * 1000000)::bigint AS created_at, \
     (extract(epoch FROM r.expires_at) * 1000000)::bigint AS expires_at, r.response_head, r.response_body";
 
+/// As many nulls as there are columns in [`RECORD`].
+const NO_RECORD: &str = "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL";
+
 /// Whether a row's outcome is known for good, so that it expires: `Record::is_resolved`.
 const RESOLVED: &str = "(r.status = 'completed' OR (r.status = 'failed' AND r.unresolved = 0 AND NOT r.effect_begun))";
 
@@ -176,16 +179,32 @@ impl Statements {
         let (by_item, by_dead, by_gone, by_name) = (named_by("i"), named_by("dead"), named_by("gone"), named_by("d"));
         // A transaction of the caller's that claims a key holds this lock until it is over, so that others need not wait for its row. Who
         // claims by itself holds it together with others, for a moment. A collision of two keys delays one of them, and no more.
-        let lock = format!("hashtextextended($1, hashtextextended($2, hashtextextended('{schema}.{table}', 0)))");
+        let lock_of = |scope, key| {
+            format!("hashtextextended({scope}, hashtextextended({key}, hashtextextended('{schema}.{table}', 0)))")
+        };
+        let lock = lock_of("$1", "$2");
+        // A group would need as many entries of the server's lock table as it has items, until it is committed. So it gives each lock back at
+        // once: the session's, since a transaction's cannot be. Nothing can come between the two, for a server looks for interrupts between
+        // rows and not between functions. A transaction that takes the lock in between is met at the index, and waited for.
+        let free = {
+            let lock = lock_of("i.scope", "i.key");
+            format!(
+                "CASE WHEN pg_try_advisory_lock_shared({lock}) THEN pg_advisory_unlock_shared({lock}) ELSE false END"
+            )
+        };
         let cleared = "response_code = NULL, response_head = NULL, response_body = NULL";
         Self {
-            // One reading of the clock for all three instants.
+            // One reading of the clock for all instants. A row that was there before is read along, as it was when the statement began. Who
+            // came in between is in the way and cannot be seen: then there is neither, and whoever asked looks again.
             insert: format!(
-                "INSERT INTO {records} AS r (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
-                 SELECT $1, $2, $3, 'in_progress', 1, $4, c.now, $5, c.now, c.now + $6 * interval '1 microsecond' \
-                 FROM (SELECT clock_timestamp() AS now) AS c WHERE pg_try_advisory_xact_lock_shared({lock}) \
-                 ON CONFLICT (scope, key) DO NOTHING \
-                 RETURNING (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at"
+                "WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now), \
+                 won AS ( \
+                   INSERT INTO {records} AS r (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
+                   SELECT $1, $2, $3, 'in_progress', 1, $4, c.now, $5, c.now, c.now + $6 * interval '1 microsecond' \
+                   FROM c WHERE pg_try_advisory_xact_lock_shared({lock}) ON CONFLICT (scope, key) DO NOTHING \
+                   RETURNING (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at \
+                 ) SELECT (SELECT w.locked_at FROM won AS w) AS won_at, (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
+                 FROM c LEFT JOIN {records} AS r ON r.scope = $1 AND r.key = $2"
             )
             .into(),
             in_the_way: format!(
@@ -201,18 +220,25 @@ impl Statements {
             .into(),
             // Groups are sorted by identity by their sender, and worked through in that order, so that two of them cannot deadlock: see
             // `ROW_BY_ROW`.
+            // As `insert`; nothing is read along if all of them won.
             insert_group: format!(
-                "{FOR_A_GROUP} INSERT INTO {records} AS r \
-                   (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
-                 SELECT i.scope, i.key, i.fingerprint, 'in_progress', 1, i.owner, c.now, i.lease_ms, c.now, c.now + i.retention * interval '1 microsecond' \
-                 FROM c, unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[], $5::int[], $6::bigint[]) \
-                   AS i (scope, key, fingerprint, owner, lease_ms, retention) \
-                 WHERE c.patience IS NOT NULL ON CONFLICT (scope, key) DO NOTHING \
-                 RETURNING r.owner, (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at"
+                "{FOR_A_GROUP}, won AS ( \
+                   INSERT INTO {records} AS r \
+                     (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
+                   SELECT i.scope, i.key, i.fingerprint, 'in_progress', 1, i.owner, c.now, i.lease_ms, c.now, c.now + i.retention * interval '1 microsecond' \
+                   FROM c, unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[], $5::int[], $6::bigint[]) \
+                     AS i (scope, key, fingerprint, owner, lease_ms, retention) \
+                   WHERE c.patience IS NOT NULL AND {free} ON CONFLICT (scope, key) DO NOTHING \
+                   RETURNING r.owner, (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at \
+                 ) SELECT NULL::uuid AS winner, NULL::bigint AS won_at, i.number, (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
+                 FROM c, unnest($1::text[], $2::text[]) WITH ORDINALITY AS i (scope, key, number) JOIN {records} AS r ON {by_item} \
+                 WHERE (SELECT count(*) FROM won) < cardinality($1::text[]) \
+                 UNION ALL SELECT w.owner, w.locked_at, NULL, NULL, {NO_RECORD} FROM won AS w"
             )
             .into(),
             load_group: format!(
-                "SELECT i.number, (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
+                "SELECT i.number, (extract(epoch FROM c.now) * 1000000)::bigint AS clock, \
+                   CASE WHEN r.scope IS NULL THEN {free} END AS free, {RECORD} \
                  FROM (SELECT clock_timestamp() AS now) AS c, unnest($1::text[], $2::text[]) WITH ORDINALITY AS i (scope, key, number) \
                  LEFT JOIN {records} AS r ON {by_item}"
             )

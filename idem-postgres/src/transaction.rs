@@ -3,11 +3,13 @@
 
 use crate::error::{Meaning, classify, translate};
 use crate::row::{column, instant, record};
+use crate::single::{ASK_AGAIN, Insertion, inserted};
 use crate::statement::{Value, arguments, written_out};
 use crate::store::PostgresStore;
 use bytes::Bytes;
 use idem_core::fingerprint::Part;
 use idem_core::machine::{AbandonReason, Decision, NotCompleted, Ownership, Previous, decide};
+use idem_core::store::Inserted;
 use idem_core::{
     Claim, Completion, Error, ErrorKind, FencingToken, Identity, Record, RecoveryPoint, Response, Timestamp, Version,
     WriteOutcome,
@@ -19,8 +21,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
-/// When to ask again for a key whose claim a rival has not committed yet.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How often a claim decides anew because a rival was faster, before it says `InProgress`.
 const MAX_ROUNDS: usize = 16;
 
@@ -292,27 +292,25 @@ impl PostgresStore {
         if locked != Some(true) {
             return Err(Stopped::TryAgain);
         }
-        let insertion = crate::single::Insertion::from(claim);
+        let insertion = Insertion::from(claim);
         let mut read = None;
         for _ in 0..MAX_ROUNDS {
             let (found, clock) = match read.take() {
                 Some(seen) => seen,
                 None => {
-                    let inserted = self.run_in(connection, &sql.insert, &insertion.values()).await?;
-                    if let Some(row) = inserted.first() {
-                        let record = claim.first_record(instant("claim", row, "locked_at")?);
-                        return Ok(held(claim, record));
-                    }
-                    let (record, clock) = self.read_in(connection, &name).await?;
-                    match record {
-                        Some(record) => (record, clock),
-                        None => {
-                            if self.sees_only_its_snapshot(connection).await? {
+                    let rows = self.run_in(connection, &sql.insert, &insertion.values()).await?;
+                    match rows.first().map(|row| inserted(row, claim.owner())).transpose()?.flatten() {
+                        Some(Inserted::Won(version)) => return Ok(held(claim, claim.first_record(version.locked_at))),
+                        Some(Inserted::Existing(record, clock)) => (record, clock),
+                        // Whoever is in the way came after the statement's snapshot.
+                        Some(Inserted::Busy { .. }) | None => match self.read_in(connection, &name).await? {
+                            (Some(record), clock) => (record, clock),
+                            (None, _) if self.sees_only_its_snapshot(connection).await? => {
                                 return Err(Stopped::TryAgain);
                             }
                             // It was purged meanwhile.
-                            continue;
-                        }
+                            (None, _) => continue,
+                        },
                     }
                 }
             };

@@ -6,7 +6,10 @@ use idem_core::store::{Inserted, Swapped};
 use idem_core::{Claim, Record, State, Status, Store, Version, WriteOutcome};
 use idem_postgres::PostgresStore;
 use idem_tests::rig::proxy::{Cut, Direction, Proxy};
+use idem_tests::rig::wait::until;
 use sqlx::Executor;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -69,7 +72,7 @@ async fn a_hundred_callers_share_a_few_statements() {
     drop(store);
     // A backend says what it did when it ends. The last hundred are the looks.
     let few = || async { (own.connections("true").await == 0).then_some(()) };
-    idem_tests::rig::wait::until("the connections are closed", Duration::from_secs(10), few).await.unwrap();
+    until("the connections are closed", Duration::from_secs(10), few).await.unwrap();
     let statements = commits(&own).await - before - 100;
     assert!(statements < 60, "{statements} statements for 200 calls");
 }
@@ -95,6 +98,58 @@ async fn claims_of_one_key_in_one_group_are_answered_one_by_one() {
         assert_eq!((winners.len(), seen.len()), (4, 36), "one grant for each key");
         assert!(seen.iter().all(|version| winners.contains(version)), "everybody else is shown a winner");
     }
+}
+
+/// A group looks whether somebody's transaction holds one of its keys by taking a lock of the session's, and gives it back
+/// at once. Whatever ends the statement, it is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_is_cancelled_leaves_no_lock() {
+    let own = Own::new().await;
+    let store = PostgresStore::connect(own.config().with_max_connections(2)).await.unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let mut callers = JoinSet::new();
+    for caller in 0..60 {
+        let (store, done) = (store.clone(), Arc::clone(&done));
+        callers.spawn(async move {
+            let mut refused = 0;
+            for number in 0.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                match store.insert(&claim(&format!("key_{caller}_{number}"))).await {
+                    Ok(Inserted::Won(_)) => {}
+                    Ok(other) => panic!("a new key: {other:?}"),
+                    Err(_) => refused += 1,
+                }
+            }
+            refused
+        });
+    }
+    let mut client = own.server.client().await;
+    let mut cancelled = 0;
+    while cancelled < 500 {
+        cancelled += sqlx::query_scalar::<_, i64>(
+            "SELECT count(*) FILTER (WHERE pg_cancel_backend(pid)) FROM pg_stat_activity \
+             WHERE datname = $1 AND application_name = 'idem' AND state = 'active'",
+        )
+        .bind(own.database.name())
+        .fetch_one(&mut client)
+        .await
+        .unwrap();
+    }
+    done.store(true, Ordering::Relaxed);
+    let refused: u32 = all(callers).await.into_iter().sum();
+    assert!(refused > 0, "nothing was cancelled");
+    assert!(own.connections("true").await > 0, "the sessions are there");
+    let locks: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
+         WHERE l.locktype = 'advisory' AND d.datname = $1",
+    )
+    .bind(own.database.name())
+    .fetch_one(&mut client)
+    .await
+    .unwrap();
+    assert_eq!(locks, 0);
 }
 
 /// One key of a group waits for a rival's uncommitted claim. The others are granted while it still does.

@@ -3,8 +3,8 @@
 use super::lane::{Asked, Errand};
 use super::{fail, may_be_one_items, names};
 use crate::link::Answer;
-use crate::row::{column, instant, record};
-use crate::single::{Insertion, Single, lease_ms, retention_micros};
+use crate::row::{column, instant};
+use crate::single::{Insertion, Single, existing, lease_ms, retention_micros};
 use crate::statement::Value;
 use idem_core::store::Inserted;
 use idem_core::{Error, ErrorKind, Identity, Owner, Version, WriteOutcome};
@@ -31,12 +31,14 @@ impl Errand for ClaimGroups {
         // Stable: of two claims of one identity the first comes first, and the others find its row.
         group.sort_by(|one, other| one.item.identity.cmp(&other.item.identity));
         match self.insert(&group).await {
-            Ok(Some(mut won)) => {
-                let (winners, others): (Vec<_>, Vec<_>) =
-                    group.into_iter().partition(|asked| won.contains_key(&asked.item.owner));
-                for asked in winners {
-                    if let Some(version) = won.remove(&asked.item.owner) {
-                        let _gone = asked.reply.send(Ok(Inserted::Won(version)));
+            Ok(Some(mut answers)) => {
+                let mut others = Vec::new();
+                for (place, asked) in places(&group).into_iter().zip(group) {
+                    match answers.take(place, asked.item.owner).transpose() {
+                        Some(answer) => {
+                            let _gone = asked.reply.send(answer);
+                        }
+                        None => others.push(asked),
                     }
                 }
                 self.find(others).await;
@@ -50,8 +52,8 @@ impl Errand for ClaimGroups {
 }
 
 impl ClaimGroups {
-    /// Who won; `None` if somebody in it has to wait for a rival.
-    async fn insert(&self, group: &[Asked<Self>]) -> Result<Option<HashMap<Owner, Version>>, Error> {
+    /// What came of it; `None` if somebody in it has to wait for a rival.
+    async fn insert(&self, group: &[Asked<Self>]) -> Result<Option<Answers>, Error> {
         let mut items: Vec<&Insertion> = group.iter().map(|asked| &asked.item).collect();
         items.dedup_by(|later, earlier| later.identity == earlier.identity);
         let (scopes, keys) = names(items.iter().map(|item| &item.identity));
@@ -70,55 +72,55 @@ impl ClaimGroups {
         match self.single.link.run("insert", &self.single.sql.insert_group, &values).await? {
             Answer::RivalUncommitted => Ok(None),
             Answer::Rows(rows) => {
-                rows.iter().map(won).collect::<Result<_, _>>().map(Some).map_err(|error| {
-                    // The rows are there, and nobody can say whose.
-                    error.with_write_outcome(WriteOutcome::Unknown)
-                })
+                // The rows are there, and nobody can say whose.
+                let unknown = |error: Error| error.with_write_outcome(WriteOutcome::Unknown);
+                Answers::new(items.len(), rows).map(Some).map_err(unknown)
             }
         }
     }
 
-    /// Reads the rows that were in the way, each once, by a statement of its own: it sees every row that won.
+    /// Reads the rows that were in the way and came after the group's snapshot, each once, by a statement of its own: it sees every row that won.
     async fn find(&self, others: Vec<Asked<Self>>) {
         if others.is_empty() {
             return;
         }
-        let mut identities: Vec<_> = others.iter().map(|asked| asked.item.identity.clone()).collect();
+        let places = places(&others);
+        let mut identities: Vec<_> = others.iter().map(|asked| &asked.item.identity).collect();
         identities.dedup();
-        let (scopes, keys) = names(identities.iter());
+        let (scopes, keys) = names(identities.iter().copied());
         let values = [Value::Texts(&scopes), Value::Texts(&keys)];
         let found = match self.single.link.run("insert", &self.single.sql.load_group, &values).await {
-            Ok(Answer::Rows(rows)) => rows,
-            Ok(Answer::RivalUncommitted) => {
-                return fail(others, &Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied));
-            }
+            Ok(Answer::Rows(rows)) => Answers::by_number(identities.len(), rows),
+            Ok(Answer::RivalUncommitted) => Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied)),
+            Err(error) => Err(error),
+        };
+        let found = match found {
+            Ok(found) => found,
             Err(error) => return fail(others, &error.with_write_outcome(WriteOutcome::NotApplied)),
         };
-        let mut rows: Vec<Option<&PgRow>> = vec![None; identities.len()];
-        for row in &found {
-            let number = column::<i64>("insert", row, "number").ok().and_then(|number| usize::try_from(number).ok());
-            if let Some(place) = number.and_then(|number| rows.get_mut(number.wrapping_sub(1))) {
-                *place = Some(row);
-            }
-        }
         let mut vanished = Vec::new();
-        let mut place = 0;
-        for asked in others {
-            while identities.get(place).is_some_and(|identity| *identity != asked.item.identity) {
-                place += 1;
-            }
-            match rows.get(place).copied().flatten().map(existing) {
-                Some(Ok(Some(existing))) => {
-                    let _gone = asked.reply.send(Ok(existing));
-                }
-                Some(Err(error)) => {
-                    let _gone = asked.reply.send(Err(error));
+        for (place, asked) in places.into_iter().zip(others) {
+            let answer = match found.get(place) {
+                Some(Some(row)) => self.existing_or_busy(row, &asked.item.identity),
+                Some(None) | None => Ok(None),
+            };
+            match answer.transpose() {
+                Some(answer) => {
+                    let _gone = asked.reply.send(answer);
                 }
                 // It was purged in between, say.
-                Some(Ok(None)) | None => vanished.push(asked),
+                None => vanished.push(asked),
             }
         }
         self.each(vanished).await;
+    }
+
+    fn existing_or_busy(&self, row: &PgRow, identity: &Identity) -> Result<Option<Inserted>, Error> {
+        if let Some(existing) = existing(row)? {
+            return Ok(Some(existing));
+        }
+        let free: Option<bool> = column("insert", row, "free")?;
+        Ok((free == Some(false)).then(|| self.single.busy(identity)))
     }
 
     /// Sends each identity's alone, in a task of its own: the lane goes on meanwhile.
@@ -150,12 +152,53 @@ impl ClaimGroups {
     }
 }
 
-fn won(row: &PgRow) -> Result<(Owner, Version), Error> {
-    let owner = Owner::from_uuid(column::<Uuid>("insert", row, "owner")?);
-    Ok((owner, Version { locked_at: instant("insert", row, "locked_at")?, owner }))
+/// What an insert of a group says.
+struct Answers {
+    won: HashMap<Owner, Version>,
+    /// The rows that were there before, by the place of their identity.
+    existing: Vec<Option<PgRow>>,
 }
 
-fn existing(row: &PgRow) -> Result<Option<Inserted>, Error> {
-    let clock = instant("insert", row, "clock")?;
-    Ok(record("insert", row)?.map(|record| Inserted::Existing(record, clock)))
+impl Answers {
+    fn new(identities: usize, rows: Vec<PgRow>) -> Result<Self, Error> {
+        let mut won = HashMap::with_capacity(identities);
+        let mut existing = Vec::new();
+        for row in rows {
+            match column::<Option<Uuid>>("insert", &row, "winner")?.map(Owner::from_uuid) {
+                Some(owner) => {
+                    won.insert(owner, Version { locked_at: instant("insert", &row, "won_at")?, owner });
+                }
+                None => existing.push(row),
+            }
+        }
+        Ok(Self { won, existing: Self::by_number(identities, existing)? })
+    }
+
+    /// Rows by the place of their identity, from the number that the server counted.
+    fn by_number(identities: usize, rows: Vec<PgRow>) -> Result<Vec<Option<PgRow>>, Error> {
+        let mut placed: Vec<Option<PgRow>> = std::iter::repeat_with(|| None).take(identities).collect();
+        for row in rows {
+            let number: i64 = column("insert", &row, "number")?;
+            if let Some(place) = usize::try_from(number).ok().and_then(|number| placed.get_mut(number.wrapping_sub(1)))
+            {
+                *place = Some(row);
+            }
+        }
+        Ok(placed)
+    }
+
+    /// What it says to the claim of this owner, whose identity has this place; nothing if the row in its way was not there before.
+    fn take(&mut self, place: usize, owner: Owner) -> Result<Option<Inserted>, Error> {
+        match (self.won.remove(&owner), self.existing.get(place)) {
+            (Some(version), _) => Ok(Some(Inserted::Won(version))),
+            (None, Some(Some(row))) => existing(row),
+            (None, Some(None) | None) => Ok(None),
+        }
+    }
+}
+
+/// For each of a sorted group, which of its identities it asks for, counted from 0.
+fn places(group: &[Asked<ClaimGroups>]) -> Vec<usize> {
+    let each = group.chunk_by(|one, next| one.item.identity == next.item.identity).enumerate();
+    each.flat_map(|(place, same)| same.iter().map(move |_| place)).collect()
 }

@@ -21,8 +21,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A table of so few rows is made anew before new keys are claimed, for those are a great part of it.
+/// A table of so few rows is made anew before new keys are claimed, for those are a great part of it,
 const FEW: u64 = 200_000;
+/// unless its bodies take more bytes than this: that would take longer than it is measured, and few keys are added.
+const SMALL: u64 = 2 << 30;
 /// After a checkpoint a page goes to the log whole when it is first written. Keys at random write all pages of their
 /// index, each of which has about 80: once a row has been added for so many, most pages have been written.
 const ROWS_TO_SETTLE: u64 = 40;
@@ -77,7 +79,7 @@ impl Size {
     }
 
     fn few(self) -> bool {
-        self.rows <= FEW
+        self.rows <= FEW && self.rows * self.body as u64 <= SMALL
     }
 }
 
@@ -154,9 +156,8 @@ pub(crate) async fn measure(server: &Server, options: &Options, report: &mut Rep
             None => subjects.push(Subject::make(server, options, size, format!("rows_{place}")).await?),
         }
     }
-    for round in 1..=options.pace.rounds {
+    for _ in 0..options.pace.rounds {
         for subject in &mut subjects {
-            eprint!("\r\x1b[K{}: round {round} of {}", subject.size, options.pace.rounds);
             subject.round(server, options).await?;
         }
     }
@@ -218,6 +219,16 @@ impl Subject {
         callers: usize,
         pace: Pace,
     ) -> Result<(), Error> {
+        let known = self.lanes.iter().position(|lane| lane.operation == operation && lane.callers == callers);
+        let place = known.unwrap_or_else(|| {
+            let (medians, rounds, log_rounds) = (medians(&[]), Vec::new(), Vec::new());
+            self.lanes.push(Lane { operation, callers, medians, log_bytes: None, rounds, log_rounds });
+            self.lanes.len() - 1
+        });
+        let round = self.lanes[place].rounds.len() + 1;
+        eprint!("\r\x1b[K{}: {operation}, {callers} at a time, round {round} of {}", self.size, pace.rounds);
+        // What was just filled or settled is worth a vacuum of its own, which is the table's cost and not the operation's.
+        client.until_nothing_is_vacuumed().await?;
         let (log, completed) = (client.log_position().await?, self.table.completed());
         let measured = match operation {
             Operation::Fresh | Operation::FreshAfterCheckpoint => self.table.drive_fresh(pace.load(callers)).await,
@@ -225,13 +236,6 @@ impl Subject {
         };
         let completed = self.table.completed() - completed;
         let log = client.log_position().await? - log;
-
-        let known = self.lanes.iter().position(|lane| lane.operation == operation && lane.callers == callers);
-        let place = known.unwrap_or_else(|| {
-            let (medians, rounds, log_rounds) = (medians(&[]), Vec::new(), Vec::new());
-            self.lanes.push(Lane { operation, callers, medians, log_bytes: None, rounds, log_rounds });
-            self.lanes.len() - 1
-        });
         let lane = &mut self.lanes[place];
         lane.rounds.push(measured);
         lane.log_rounds.extend((completed > 0).then(|| log as f64 / completed as f64));

@@ -4,6 +4,7 @@ use crate::Error;
 use idem_tests::rig::postgres::{Database, Postgres, Version};
 use rustix::fs::{statfs, statvfs};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use std::time::{Duration, Instant};
 
 /// How a server of ours is set: durable as it comes, with a cache that is small beside the tables, and a log that is
 /// written out a few times in a run and not in every round.
@@ -124,6 +125,19 @@ impl Client {
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
         &mut self.0
+    }
+
+    /// Waits until autovacuum is at no table, for half an hour at most.
+    pub(crate) async fn until_nothing_is_vacuumed(&mut self) -> Result<(), Error> {
+        const WORKERS: &str = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'";
+        let ends = Instant::now() + Duration::from_secs(1_800);
+        while self.number(WORKERS).await? > 0 {
+            if Instant::now() > ends {
+                return Err("autovacuum goes on and on: nothing can be measured beside it".into());
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        Ok(())
     }
 
     /// Where the log ends, in bytes.

@@ -1,7 +1,7 @@
 //! The system of record of idem: idempotency keys in PostgreSQL, claimed in one statement.
 //!
-//! A record is a row of one table. A claim is one round trip (`INSERT .. ON CONFLICT DO NOTHING`), whether the key is new or the answer is
-//! there, and a completion another; a replay writes nothing. No connection is held while a handler runs, no session state is relied on, and the database's clock is
+//! A record is a row of one table. A claim is one round trip (`INSERT .. ON CONFLICT DO NOTHING`) and a completion another; so is a replay,
+//! where they come one after the other, and it writes nothing. No connection is held while a handler runs, no session state is relied on, and the database's clock is
 //! the only clock.
 //!
 //! # Use it

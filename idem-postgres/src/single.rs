@@ -1,6 +1,7 @@
 //! One call, one statement: [`Single`].
 
 use crate::blocked::{Blocked, Look};
+use crate::config::PostgresConfig;
 use crate::link::{Answer, Link, now};
 use crate::row::{column, instant, record};
 use crate::sql::Statements;
@@ -10,6 +11,7 @@ use idem_core::store::{Inserted, Loaded, Swapped};
 use idem_core::{Claim, Error, ErrorKind, Identity, LeaseLength, Owner, Record, Timestamp, Version, WriteOutcome};
 use sqlx::postgres::PgRow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often an insert is repeated whose rival's row was gone when it was looked at.
@@ -19,7 +21,7 @@ const MAX_WAITS: u32 = 8;
 /// When to ask again for a key whose claim a rival has not committed yet.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What came of the statement `insert`, in its row; nothing if the row in its way was committed after it began, or is not committed yet.
+/// What came of an insert, in its row; nothing if it did not win, and what is in its way was not read along.
 pub(crate) fn inserted(row: &PgRow, owner: Owner) -> Result<Option<Inserted>, Error> {
     let won_at = column::<Option<i64>>("insert", row, "won_at")
         // The row is there, and nobody can say whose.
@@ -41,6 +43,9 @@ pub(crate) struct Single {
     pub(crate) link: Link,
     pub(crate) sql: Statements,
     pub(crate) blocked: Blocked,
+    /// Whether the last claim found a row in its way. Then the next one reads along, for retries come together; else it does without, which costs
+    /// a new key less. Only a hint.
+    retries: AtomicBool,
 }
 
 /// What kept an insert from making its row.
@@ -90,6 +95,15 @@ impl Insertion {
 }
 
 impl Single {
+    pub(crate) fn new(config: &PostgresConfig) -> Result<Self, Error> {
+        Ok(Self {
+            link: Link::new(config)?,
+            sql: Statements::new(config),
+            blocked: Blocked::new(config.lock_timeout),
+            retries: AtomicBool::new(false),
+        })
+    }
+
     /// Runs a statement whose rival, if it has one, is worth no answer of its own.
     pub(crate) async fn rows(
         &self,
@@ -145,11 +159,16 @@ impl Single {
         let blocked = &self.blocked;
         let mut waits = MAX_WAITS;
         for _ in 0..MAX_VANISHED {
-            match self.link.run("insert", &self.sql.insert, &values).await? {
+            let retries = self.retries.load(Ordering::Relaxed);
+            let sql = if retries { &self.sql.insert_or_read } else { &self.sql.insert };
+            match self.link.run("insert", sql, &values).await? {
                 Answer::Rows(rows) => {
                     let row = rows.first().map(|row| inserted(row, insertion.owner)).transpose()?;
                     if let Some(inserted) = row.flatten() {
                         blocked.forget(identity);
+                        if retries && matches!(inserted, Inserted::Won(_)) {
+                            self.retries.store(false, Ordering::Relaxed);
+                        }
                         return Ok(inserted);
                     }
                 }
@@ -163,10 +182,11 @@ impl Single {
                     return Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied));
                 }
             }
-            // Whoever was in the way came after the statement's snapshot, and is read by a statement of its own.
+            // Whoever is in the way was not read along, or came after the statement's snapshot.
             match self.in_the_way(identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))? {
                 InTheWay::Row(record, clock) => {
                     blocked.forget(identity);
+                    self.retries.store(true, Ordering::Relaxed);
                     return Ok(Inserted::Existing(record, clock));
                 }
                 // It may be this claim's own, as above, but not for long: no transaction of a caller's is this claim.

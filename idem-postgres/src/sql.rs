@@ -61,6 +61,7 @@ const FOR_A_GROUP: &str =
 
 pub(crate) struct Statements {
     pub(crate) insert: Arc<str>,
+    pub(crate) insert_or_read: Arc<str>,
     pub(crate) in_the_way: Arc<str>,
     pub(crate) try_lock: Arc<str>,
     pub(crate) load: Arc<str>,
@@ -96,6 +97,7 @@ impl Statements {
         // Without `..`, so that a new statement has to be listed.
         let Self {
             insert,
+            insert_or_read,
             in_the_way,
             try_lock: _,
             load,
@@ -127,6 +129,7 @@ impl Statements {
         } = self;
         [
             ("insert", insert),
+            ("insert_or_read", insert_or_read),
             ("in_the_way", in_the_way),
             ("load", load),
             ("insert_group", insert_group),
@@ -192,19 +195,25 @@ impl Statements {
                 "CASE WHEN pg_try_advisory_lock_shared({lock}) THEN pg_advisory_unlock_shared({lock}) ELSE false END"
             )
         };
+        let insert = |clock: &str| {
+            format!(
+                "INSERT INTO {records} AS r (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
+                 SELECT $1, $2, $3, 'in_progress', 1, $4, c.now, $5, c.now, c.now + $6 * interval '1 microsecond' \
+                 {clock} WHERE pg_try_advisory_xact_lock_shared({lock}) ON CONFLICT (scope, key) DO NOTHING \
+                 RETURNING (extract(epoch FROM r.locked_at) * 1000000)::bigint AS won_at"
+            )
+        };
         let cleared = "response_code = NULL, response_head = NULL, response_body = NULL";
         Self {
-            // One reading of the clock for all instants. A row that was there before is read along, as it was when the statement began. Who
-            // came in between is in the way and cannot be seen: then there is neither, and whoever asked looks again.
-            insert: format!(
-                "WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now), \
-                 won AS ( \
-                   INSERT INTO {records} AS r (scope, key, fingerprint, status, attempt, owner, locked_at, lease_ms, created_at, expires_at) \
-                   SELECT $1, $2, $3, 'in_progress', 1, $4, c.now, $5, c.now, c.now + $6 * interval '1 microsecond' \
-                   FROM c WHERE pg_try_advisory_xact_lock_shared({lock}) ON CONFLICT (scope, key) DO NOTHING \
-                   RETURNING (extract(epoch FROM r.locked_at) * 1000000)::bigint AS locked_at \
-                 ) SELECT (SELECT w.locked_at FROM won AS w) AS won_at, (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
-                 FROM c LEFT JOIN {records} AS r ON r.scope = $1 AND r.key = $2"
+            // One reading of the clock for all three instants.
+            insert: insert("FROM (SELECT clock_timestamp() AS now) AS c").into(),
+            // A row that was there before is read along, as it was when the statement began. Who came in between is in the way and cannot be
+            // seen: then there is neither, and whoever asked looks again.
+            insert_or_read: format!(
+                "WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now), won AS ({}) \
+                 SELECT (SELECT w.won_at FROM won AS w) AS won_at, (extract(epoch FROM c.now) * 1000000)::bigint AS clock, {RECORD} \
+                 FROM c LEFT JOIN {records} AS r ON r.scope = $1 AND r.key = $2",
+                insert("FROM c")
             )
             .into(),
             in_the_way: format!(
@@ -220,7 +229,7 @@ impl Statements {
             .into(),
             // Groups are sorted by identity by their sender, and worked through in that order, so that two of them cannot deadlock: see
             // `ROW_BY_ROW`.
-            // As `insert`; nothing is read along if all of them won.
+            // As `insert_or_read`; nothing is read along if all of them won.
             insert_group: format!(
                 "{FOR_A_GROUP}, won AS ( \
                    INSERT INTO {records} AS r \

@@ -1,11 +1,11 @@
 //! The records in a table: [`PostgresStore`].
 
-use crate::blocked::{Blocked, Look};
+use crate::blocked::Look;
 use crate::config::PostgresConfig;
 use crate::group::{ClaimGroups, Completion, CompletionGroups, Crowd, Lane, Limits, Way, answered};
-use crate::link::{Link, now};
+use crate::link::now;
 use crate::single::{Insertion, Single};
-use crate::sql::{ROW_BY_ROW, Statements};
+use crate::sql::ROW_BY_ROW;
 use async_trait::async_trait;
 use idem_core::machine::Change;
 use idem_core::store::{
@@ -72,11 +72,7 @@ impl PostgresStore {
     ///
     /// [`ErrorKind::Internal`] if the pool cannot be made.
     pub fn unchecked(config: PostgresConfig) -> Result<Self, Error> {
-        let single = Arc::new(Single {
-            link: Link::new(&config)?,
-            sql: Statements::new(&config),
-            blocked: Blocked::new(config.lock_timeout),
-        });
+        let single = Arc::new(Single::new(&config)?);
         let groups = config.group_limits().map(|limits| Groups::new(limits, &single));
         Ok(Self { shared: Arc::new(Shared { single, groups, config }) })
     }

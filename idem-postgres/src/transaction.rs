@@ -298,7 +298,7 @@ impl PostgresStore {
             let (found, clock) = match read.take() {
                 Some(seen) => seen,
                 None => {
-                    let rows = self.run_in(connection, &sql.insert, &insertion.values()).await?;
+                    let rows = self.run_in(connection, &sql.insert_or_read, &insertion.values()).await?;
                     match rows.first().map(|row| inserted(row, claim.owner())).transpose()?.flatten() {
                         Some(Inserted::Won(version)) => return Ok(held(claim, claim.first_record(version.locked_at))),
                         Some(Inserted::Existing(record, clock)) => (record, clock),

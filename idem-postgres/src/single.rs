@@ -8,7 +8,7 @@ use crate::sql::Statements;
 use crate::statement::Value;
 use idem_core::machine::Change;
 use idem_core::store::{Inserted, Loaded, Swapped};
-use idem_core::{Claim, Error, ErrorKind, Identity, LeaseLength, Owner, Record, Timestamp, Version, WriteOutcome};
+use idem_core::{Claim, Error, ErrorKind, Identity, LeaseLength, Owner, Timestamp, Version, WriteOutcome};
 use sqlx::postgres::PgRow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,15 +46,6 @@ pub(crate) struct Single {
     /// Whether the last claim found a row in its way. Then the next one reads along, for retries come together; else it does without, which costs
     /// a new key less. Only a hint.
     retries: AtomicBool,
-}
-
-/// What kept an insert from making its row.
-enum InTheWay {
-    Row(Box<Record>, Timestamp),
-    /// A transaction that claimed the key and has not committed.
-    Transaction,
-    /// It is gone again.
-    Nothing,
 }
 
 /// What an insert writes: a claim, without what the server need not know. Unlike the claim itself, which is one caller's, it may wait in a queue.
@@ -124,16 +115,21 @@ impl Single {
         Ok(Loaded { record: record(operation, row)?, clock: instant(operation, row, "clock")? })
     }
 
-    /// What kept an insert from making its row.
-    async fn in_the_way(&self, identity: &Identity) -> Result<InTheWay, Error> {
+    /// What kept an insert from making its row; nothing if it is gone again.
+    async fn in_the_way(&self, identity: &Identity) -> Result<Option<Inserted>, Error> {
         let values = [Value::Text(identity.scope().as_str()), Value::Text(identity.key().as_str())];
         let rows = self.rows("insert", &self.sql.in_the_way, &values).await?;
         let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "insert", WriteOutcome::NotApplied))?;
-        Ok(match record("insert", row)? {
-            Some(record) => InTheWay::Row(record, instant("insert", row, "clock")?),
-            None if column("insert", row, "free")? => InTheWay::Nothing,
-            None => InTheWay::Transaction,
-        })
+        self.existing_or_busy(row, identity)
+    }
+
+    /// The record in a row that was read after an insert, or that a transaction claimed the key and has not committed.
+    pub(crate) fn existing_or_busy(&self, row: &PgRow, identity: &Identity) -> Result<Option<Inserted>, Error> {
+        if let Some(existing) = existing(row)? {
+            return Ok(Some(existing));
+        }
+        let free: Option<bool> = column("insert", row, "free")?;
+        Ok((free == Some(false)).then(|| self.busy(identity)))
     }
 
     /// Leave to ask for a claim's key. There is none while its rival is known not to have decided, unless the claim was asked
@@ -183,15 +179,15 @@ impl Single {
                 }
             }
             // Whoever is in the way was not read along, or came after the statement's snapshot.
-            match self.in_the_way(identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))? {
-                InTheWay::Row(record, clock) => {
-                    blocked.forget(identity);
-                    self.retries.store(true, Ordering::Relaxed);
-                    return Ok(Inserted::Existing(record, clock));
-                }
-                // It may be this claim's own, as above, but not for long: no transaction of a caller's is this claim.
-                InTheWay::Transaction => return Ok(self.busy(identity)),
-                InTheWay::Nothing => {}
+            let found =
+                self.in_the_way(identity).await.map_err(|error| error.with_write_outcome(WriteOutcome::NotApplied))?;
+            if let Some(Inserted::Existing(..)) = found {
+                blocked.forget(identity);
+                self.retries.store(true, Ordering::Relaxed);
+            }
+            // A transaction in the way may be this claim's own, as above, but not for long: no transaction of a caller's is this claim.
+            if let Some(inserted) = found {
+                return Ok(inserted);
             }
         }
         Err(Error::new(ErrorKind::Unavailable, "insert", WriteOutcome::NotApplied))

@@ -37,22 +37,12 @@ fn completion(record: Record, text: &str) -> Change {
     Ownership::new(record).complete(answer(text), Duration::ZERO, Duration::from_secs(3_600))
 }
 
-/// How many statements of this kind the server has finished for idem's connections.
-async fn commits(own: &Own) -> i64 {
-    let mut client = own.server.client().await;
-    sqlx::query_scalar("SELECT xact_commit FROM pg_stat_database WHERE datname = $1")
-        .bind(own.database.name())
-        .fetch_one(&mut client)
-        .await
-        .unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_callers_share_a_few_statements() {
     let own = Own::new().await;
     let store = store(&own).await;
     store.load(claim("warm").identity()).await.unwrap();
-    let before = commits(&own).await;
+    let before = own.counted("xact_commit").await;
     let claims = (0..100).map(|number| claim(&format!("key_{number}"))).collect();
     let mut calls = JoinSet::new();
     for (claim, inserted) in insert_all(&store, claims).await {
@@ -73,7 +63,7 @@ async fn a_hundred_callers_share_a_few_statements() {
     // A backend says what it did when it ends. The last hundred are the looks.
     let few = || async { (own.connections("true").await == 0).then_some(()) };
     until("the connections are closed", Duration::from_secs(10), few).await.unwrap();
-    let statements = commits(&own).await - before - 100;
+    let statements = own.counted("xact_commit").await - before - 100;
     assert!(statements < 60, "{statements} statements for 200 calls");
 }
 

@@ -86,6 +86,13 @@ impl Own {
         PostgresConfig::from_url(&proxy.url(self.database.url())).unwrap()
     }
 
+    /// A counter of `pg_stat_database`. What a connection did is counted when it is closed, at the latest.
+    pub(crate) async fn counted(&self, counter: &str) -> i64 {
+        let mut client = self.server.client().await;
+        let count = format!("SELECT {counter} FROM pg_stat_database WHERE datname = $1");
+        sqlx::query_scalar(AssertSqlSafe(count)).bind(self.database.name()).fetch_one(&mut client).await.unwrap()
+    }
+
     /// How many connections of idem's the database has that fulfil a condition on `pg_stat_activity`.
     pub(crate) async fn connections(&self, condition: &str) -> i64 {
         let query = format!(

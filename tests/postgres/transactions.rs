@@ -7,6 +7,7 @@ use idem_core::{
     Store, Takeover,
 };
 use idem_postgres::{ClaimedIn, CompletionValues, HeldIn, PostgresStore};
+use idem_tests::rig::wait::until;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 use std::time::Duration;
@@ -307,7 +308,7 @@ async fn a_hundred_rivals_of_an_uncommitted_claim_return_at_once() {
 async fn a_key_that_a_transaction_holds_never_holds_a_group_up() {
     let own = Own::new().await;
     let pool = application(&own, LEVELS[0]).await;
-    let before = rollbacks(&own).await;
+    let before = own.counted("xact_rollback").await;
     {
         // A look counts for as long as this, so that there are many.
         let config = own.config().with_max_connections(2).with_lock_timeout(Duration::from_millis(1));
@@ -342,20 +343,9 @@ async fn a_key_that_a_transaction_holds_never_holds_a_group_up() {
         transaction.commit().await.unwrap();
         engine.drain(Duration::from_secs(5)).await;
     }
-    // What a connection did is counted when it is closed, at the latest.
-    while own.connections("true").await > 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(rollbacks(&own).await - before, 0);
-}
-
-async fn rollbacks(own: &Own) -> i64 {
-    let mut client = own.server.client().await;
-    sqlx::query_scalar("SELECT xact_rollback FROM pg_stat_database WHERE datname = $1")
-        .bind(own.database.name())
-        .fetch_one(&mut client)
-        .await
-        .unwrap()
+    let closed = || async { (own.connections("true").await == 0).then_some(()) };
+    until("the connections are closed", Duration::from_secs(10), closed).await.unwrap();
+    assert_eq!(own.counted("xact_rollback").await - before, 0);
 }
 
 /// The engine's own patience is the test's, so that nothing but an answer ends a call.

@@ -34,12 +34,8 @@ impl Errand for ClaimGroups {
             Ok(Some(mut answers)) => {
                 let mut others = Vec::new();
                 for (place, asked) in places(&group).into_iter().zip(group) {
-                    match answers.take(place, asked.item.owner).transpose() {
-                        Some(answer) => {
-                            let _gone = asked.reply.send(answer);
-                        }
-                        None => others.push(asked),
-                    }
+                    let answer = answers.take(place, asked.item.owner);
+                    others.extend(unanswered(asked, answer));
                 }
                 self.find(others).await;
             }
@@ -101,26 +97,13 @@ impl ClaimGroups {
         let mut vanished = Vec::new();
         for (place, asked) in places.into_iter().zip(others) {
             let answer = match found.get(place) {
-                Some(Some(row)) => self.existing_or_busy(row, &asked.item.identity),
+                Some(Some(row)) => self.single.existing_or_busy(row, &asked.item.identity),
                 Some(None) | None => Ok(None),
             };
-            match answer.transpose() {
-                Some(answer) => {
-                    let _gone = asked.reply.send(answer);
-                }
-                // It was purged in between, say.
-                None => vanished.push(asked),
-            }
+            // It was purged in between, say.
+            vanished.extend(unanswered(asked, answer));
         }
         self.each(vanished).await;
-    }
-
-    fn existing_or_busy(&self, row: &PgRow, identity: &Identity) -> Result<Option<Inserted>, Error> {
-        if let Some(existing) = existing(row)? {
-            return Ok(Some(existing));
-        }
-        let free: Option<bool> = column("insert", row, "free")?;
-        Ok((free == Some(false)).then(|| self.single.busy(identity)))
     }
 
     /// Sends each identity's alone, in a task of its own: the lane goes on meanwhile.
@@ -195,6 +178,13 @@ impl Answers {
             (None, Some(None) | None) => Ok(None),
         }
     }
+}
+
+/// Answers a claim, or gives it back if there is no answer yet.
+fn unanswered(asked: Asked<ClaimGroups>, answer: Result<Option<Inserted>, Error>) -> Option<Asked<ClaimGroups>> {
+    let Some(answer) = answer.transpose() else { return Some(asked) };
+    let _gone = asked.reply.send(answer);
+    None
 }
 
 /// For each of a sorted group, which of its identities it asks for, counted from 0.

@@ -21,9 +21,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A table of so few rows is made anew before new keys are claimed, for those are a great part of it,
+/// A table of so few rows is made anew before new keys are claimed, for those are a great part of it.
 const FEW: u64 = 200_000;
-/// unless its bodies take more bytes than this: that would take longer than it is measured, and few keys are added.
+/// A table whose bodies take more bytes than this is not: that would take longer than it is measured, and few keys are added.
 const SMALL: u64 = 2 << 30;
 /// After a checkpoint a page goes to the log whole when it is first written. Keys at random write all pages of their
 /// index, each of which has about 80: once a row has been added for so many, most pages have been written.
